@@ -64,7 +64,7 @@ WRONG = (
         "a pattern that does not parse",
         {"blocks": {"pattern": "(sfff)x6 sf(f)", "s": S, "f": F}},
         "blocks.pattern",
-        "a group is letters in brackets, but at character 10 there is 'sf(f)'",
+        "a group must be letters in brackets, but at character 10 there is 'sf(f)'",
         "(sfff)x6(f)x8",
     ),
     _wrong(

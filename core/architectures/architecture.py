@@ -1,9 +1,9 @@
 """The architecture description, version 1: a model without its weights.
 
-An `Architecture` is immutable and identified by the digest of its canonical JSON. Its parts are validated in
-`core.architectures.block` and `core.architectures.embeddings_and_head`, their combinations in
-`core.architectures.consistency`; rules of a search space (such as d_inner ≥ 2·d_model) are in the space. The
-specification is `docs/architecture.md`.
+An `Architecture` is immutable and identified by the digest of its canonical JSON. `core.architectures.block` and
+`core.architectures.embeddings_and_head` validate the single sections, `core.architectures.consistency` their
+combinations; rules of a search space (such as d_inner ≥ 2·d_model) are in the space. The specification is
+`docs/architecture.md`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from edgefront.core.common.validation import invalid_input, short
 
 VERSION = 1
 MAX_LAYER_PAIRS = MAX_BLOCKS // 2
-"""Maximum number of layers of a token mixer and a feed_forward."""
+"""Maximum number of layers that consist of a token mixer and a feed-forward block."""
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 NormKind = Literal["layer", "rms"]
@@ -57,9 +57,9 @@ _BLOCK: TypeAdapter[Block] = TypeAdapter(Block)
 
 
 class Architecture(Part):
-    """One model. Equal descriptions have equal digests, with or without explicit defaults.
+    """Description of one model. Equal descriptions have equal digests, with or without explicit defaults.
 
-    Raises `ArchitectureError` that names the field, through `Architecture.parse`.
+    `Architecture.parse` raises `ArchitectureError` that names the invalid field.
     """
 
     version: Literal[1] = 1
@@ -71,13 +71,14 @@ class Architecture(Part):
     rotary positions. It changes no score, but every file of the model has it.
     """
     norm: NormPlace = "pre"
-    """Where blocks have their norms. pre: x + f(norm(x)); post: norm(x + f(x)); branch: x + norm(f(x)), as in OLMo 2
-    (OLMo team 2024, arXiv 2501.00656, §3.2); both: x + norm(f(norm(x))), as in Gemma 2 and 3. SRU and SRU++ blocks
-    have none."""
+    """Position of the norms in a block. pre: x + f(norm(x)); post: norm(x + f(x)); branch: x + norm(f(x)), as in OLMo 2
+    (OLMo team 2024, arXiv 2501.00656, §3.2); both: x + norm(f(norm(x))), as in Gemma 2 and 3. SRU and SRU++ blocks have
+    no such norms.
+    """
     norm_kind: NormKind = "layer"
-    """Layer norm (Ba et al. 2016), or RMS norm (Zhang & Sennrich 2019). That inside SRU++ is a layer norm."""
+    """Layer norm (Ba et al. 2016), or RMS norm (Zhang & Sennrich 2019). SRU++ always has a layer norm inside."""
     final_norm: bool | None = None
-    """A norm after the last block; if absent, unless norm is post."""
+    """Whether a norm follows the final block; if absent, a norm follows unless `norm` is post."""
     norm_eps: NumberText = "1e-5"
     residual_multiplier: Number = 1
     """Factor on the updates of attention, feed-forward and short convolutions, after their norm if any (Granite)."""
@@ -86,17 +87,17 @@ class Architecture(Part):
     blocks: Annotated[tuple[Block, ...], Field(min_length=1, max_length=MAX_BLOCKS, strict=False, fail_fast=True)]
     output: Output = Output()
     source: Architecture | None = None
-    """The encoder of a translation model, to whose states blocks may attend."""
+    """Encoder of a translation model, to whose output blocks may attend."""
 
     @model_validator(mode="before")
     @classmethod
     def _one_source(cls, value: Any) -> Any:
-        """Runs before the parts are parsed, so that nesting is bounded."""
+        """Refuses an encoder with an encoder. Runs before nested sections are parsed, so that nesting is bounded."""
         source = value.get("source") if isinstance(value, Mapping) else None
         nested = source.get("source") if isinstance(source, Mapping) else getattr(source, "source", None)
         if nested is not None:
             raise ArchitectureError(
-                "source.source: a source cannot have a source",
+                "source.source: an encoder cannot have a source",
                 field="source.source",
                 value="an architecture",
                 allowed="omit it",
@@ -106,7 +107,9 @@ class Architecture(Part):
     @model_validator(mode="before")
     @classmethod
     def _pattern_expanded(cls, value: Any) -> Any:
-        """`blocks` may be written {"pattern": "(sfff)x6(f)x8", "s": {…}, "f": {…}}; i is identity unless given."""
+        """Expands `blocks` written as {"pattern": "(sfff)x6(f)x8", "s": {…}, "f": {…}}; letter i is identity by
+        default.
+        """
         blocks = value.get("blocks", ()) if isinstance(value, Mapping) else ()
         if isinstance(blocks, Mapping):
             return {**value, "blocks": _expanded(blocks)}
@@ -125,7 +128,7 @@ class Architecture(Part):
 
     @classmethod
     def parse(cls, value: Architecture | Mapping[str, Any] | str | bytes) -> Architecture:
-        """An architecture from a mapping or JSON text; `ArchitectureError` names what is wrong with it."""
+        """Parses a mapping or JSON text. Raises `ArchitectureError` that names the invalid field."""
         if isinstance(value, Architecture):
             return value
         if isinstance(value, str | bytes):
@@ -160,12 +163,12 @@ class Architecture(Part):
 
     @property
     def max_length(self) -> int | None:
-        """Maximum sequence length, past tokens included; None if unlimited."""
+        """Maximum sequence length, including past tokens; None if unlimited."""
         return self.positions.length if isinstance(self.positions, LearnedPositions) else None
 
     @property
     def stated_length(self) -> int:
-        """The context length in files of other formats."""
+        """Context length written to files of other formats."""
         return self.max_length or self.context_length or self._default_context
 
     @property
@@ -175,7 +178,7 @@ class Architecture(Part):
 
     @property
     def has_final_norm(self) -> bool:
-        """Whether a norm follows the last block."""
+        """Whether a norm follows the final block."""
         return self._default_final_norm if self.final_norm is None else self.final_norm
 
     @property
@@ -199,18 +202,18 @@ class Architecture(Part):
 
     @property
     def embedding_factor(self) -> float:
-        """Factor on the embedding of tokens."""
+        """Factor on the token embedding: `multiplier`, times √d_model if the embedding is scaled."""
         return float(self.embedding.multiplier) * (math.sqrt(self.d_model) if self.scaled_embedding else 1.0)
 
     @property
     def clusters(self) -> tuple[Cluster, ...]:
-        """The clusters of the vocabulary between cut-offs, of widths d_embed // div^i; one without cut-offs."""
+        """Clusters of the vocabulary between cut-offs, of widths d_embed // div^i; one cluster without cut-offs."""
         edges = pairwise((0, *self.embedding.cutoffs, self.embedding.vocab_size))
         return tuple(Cluster(i, *ends, self.d_embed // self.embedding.div**i) for i, ends in enumerate(edges))
 
     @property
     def tables(self) -> tuple[Cluster, ...]:
-        """The embedding matrices: one per cluster with div > 1, else one that the clusters slice."""
+        """Embedding matrices: one per cluster with div > 1, else one that the clusters slice."""
         return self.clusters if self.embedding.div > 1 else (Cluster(0, 0, self.embedding.vocab_size, self.d_embed),)
 
     @property
@@ -220,7 +223,7 @@ class Architecture(Part):
 
     @property
     def scores_tokens(self) -> bool:
-        """Whether the output is over the vocabulary."""
+        """Whether the output has a score for every token of the vocabulary."""
         return self.output.kind in ("tokens", "masked_tokens")
 
     @property
@@ -240,7 +243,7 @@ class Architecture(Part):
         return 1 / math.sqrt(self.d_head(block)) if block.scale is None else float(block.scale)
 
     def rotary(self, block: Attention) -> RotaryPositions | None:
-        """The rotary positions of an attention block of this model, if any."""
+        """Rotary positions of an attention block of this model; None without rotary positions."""
         if not isinstance(self.positions, RotaryPositions) or not block.rope:
             return None
         if block.theta is None:
@@ -248,7 +251,7 @@ class Architecture(Part):
         return self.positions.model_copy(update={"theta": block.theta, "scaling": None})
 
     def attention_bias(self, block: Attention) -> Biases:
-        """The linear layers of an attention block of this model that have a bias."""
+        """Linear layers with a bias in an attention block of this model."""
         return self._default_bias if block.bias is None else block.bias
 
     @property
@@ -257,12 +260,12 @@ class Architecture(Part):
 
     @property
     def has_parallel_blocks(self) -> bool:
-        """Whether a feed_forward is parallel to the attention before it."""
+        """Whether a feed-forward block is parallel to the preceding attention."""
         return any(isinstance(block, FeedForward) and block.parallel is not None for block in self.blocks)
 
     @cached_property
     def canonical(self) -> dict[str, Any]:
-        """The description without fields at their defaults, except version and kinds."""
+        """Description without fields at their defaults, except version and kinds."""
         value = self.model_dump(mode="json", exclude_defaults=True)
         value["version"] = self.version
         for dumped, block in zip(value["blocks"], self.blocks, strict=True):
@@ -305,7 +308,7 @@ class Architecture(Part):
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the canonical JSON: the name of this architecture everywhere."""
+        """SHA-256 of the canonical JSON, the identity of this architecture in every database and file."""
         return digest(self.canonical)
 
     def __eq__(self, other: object) -> bool:
@@ -316,7 +319,7 @@ class Architecture(Part):
 
 
 def _expanded(blocks: Mapping[str, Any]) -> list[Any]:
-    """The list of blocks of a pattern. Letters that the pattern does not use must be valid blocks too."""
+    """Expands a pattern to its list of blocks. Letters that the pattern does not use must be valid blocks too."""
     letters: dict[str, Any] = {"i": {"kind": "identity"}, **{key: blocks[key] for key in blocks if key != "pattern"}}
     for letter in letters:
         if len(letter) != 1 or not letter.islower() or letter == "x":
@@ -347,7 +350,7 @@ def _expanded(blocks: Mapping[str, Any]) -> list[Any]:
 
 
 def _by_letter(error: InvalidInput, value: Mapping[str, Any]) -> InvalidInput:
-    """The error with a block's letter in place of its number, if blocks are a pattern."""
+    """Replaces a block's number by its letter in the error's path if the blocks are a pattern."""
     start = 1 if error.path[:1] == ("source",) else 0
     before, (key, *keys) = error.path[:start], error.path[start:] or ("",)
     part = value.get("source") if before else value

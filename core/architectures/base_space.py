@@ -1,5 +1,6 @@
-"""Base of most spaces: a frame of parts that are not searched, and genes whose values must fit d_model. And the spaces
-of LTS.
+"""Base class of most spaces, and the spaces of LTS.
+
+A framed space has a frame, which is the fixed description around the blocks, and genes whose values must fit d_model.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from edgefront.core.architectures.operators.base import LtsOperators
 
 LIKE_D_MODEL = "d_model"
-"""Value of the gene d_embed: as wide as d_model."""
+"""Value of the gene d_embed for an embedding as wide as d_model."""
 
 PLAIN_OUTPUT = Output()
 
@@ -32,7 +33,7 @@ _Framed = TypeVar("_Framed", bound="FramedSpace")
 
 @dataclass(frozen=True)
 class Frame:
-    """A model without d_model and blocks. Spaces may search the embedding's div and d_embed too."""
+    """Description of a model without d_model and blocks. Spaces may search the embedding's div and d_embed too."""
 
     embedding: Embedding
     positions: Positions
@@ -47,13 +48,13 @@ class Frame:
     output: Output = PLAIN_OUTPUT
 
     def model(self, d_model: int, blocks: Sequence[Block], *, d_embed: int, div: int) -> Architecture:
-        """The architecture of these blocks in this frame."""
+        """Builds the architecture of these blocks in this frame."""
         embedding = _embedding(self.embedding, None if d_embed == d_model else d_embed, div)
         return Architecture(**{**vars(self), "d_model": d_model, "embedding": embedding, "blocks": tuple(blocks)})
 
     @classmethod
     def of(cls, model: Architecture) -> Frame:
-        """The frame of a model."""
+        """Extracts the frame of a model."""
         return cls(**{field.name: getattr(model, field.name) for field in fields(cls)})
 
 
@@ -64,21 +65,21 @@ def _embedding(like: Embedding, d_embed: int | None, div: int) -> Embedding:
 
 @dataclass(frozen=True)
 class Stock:
-    """Shape of a space's stock model; the baselines are this model at other depths."""
+    """Shape of a space's stock model; the baselines are the stock model at several depths."""
 
     d_model: int
     n_head: int = 1
     d_inner: int = 0
     attn_ratio: int = 4
     n_kv_head: int = 0
-    """Heads of keys and values, in a space with grouped queries."""
+    """Number of heads of keys and values, in a space with grouped queries."""
     div: int | None = None
-    """`div` of the embedding, if it is a gene; None: the first permitted value."""
+    """`div` of the embedding, if `div` is a gene; None for the first permitted value."""
 
 
 @dataclass(frozen=True)
 class FramedSpace(SearchSpace, ABC):
-    """A space with a frame, a gene d_model, and genes whose values must fit it.
+    """A space with a frame, a gene d_model, and genes whose values must fit d_model.
 
     n_head and attn_ratio divide d_model, and d_inner is at least min_inner_ratio times as wide. Genes `div` and
     `d_embed` of the embedding are optional: without them the embedding is the frame's.
@@ -87,7 +88,7 @@ class FramedSpace(SearchSpace, ABC):
     frame: Frame
     stock: Stock
     min_inner_ratio: int = field(default=0, kw_only=True)
-    """Minimum of d_inner / d_model."""
+    """Minimum ratio d_inner / d_model."""
     depth_gene: str = field(default="n_layer", kw_only=True)
     stock_layer: tuple[str, ...] = field(default=("attention", "feed_forward"), kw_only=True)
     """Kinds of the blocks in a layer of the stock model."""
@@ -98,24 +99,24 @@ class FramedSpace(SearchSpace, ABC):
 
     @abstractmethod
     def genome_of(self, architecture: Architecture) -> Genome | None:
-        """The genome that describes this architecture if any does, before repair."""
+        """Genome that describes this architecture, before repair; None if the space has no such genome."""
 
     def contains(self, architecture: Architecture) -> bool:
         genome = self.genome_of(architecture)
         return genome is not None and self.architecture(self.repair(genome)) == architecture
 
     def values_with(self, name: str, d_model: int) -> tuple[Value, ...]:
-        """The values of a gene that fit this d_model."""
+        """Values of a gene that fit this d_model."""
         return self._widths[d_model].get(name, self._genes[name].values)
 
     @property
     def _fitted(self) -> tuple[str, ...]:
-        """The genes that need a value which fits d_model."""
+        """Names of the genes whose values must fit d_model."""
         return ("n_head", "d_inner")
 
     @cached_property
     def _widths(self) -> dict[int, dict[str, tuple[int, ...]]]:
-        """d_model → gene → the values that fit; without a d_model for which a gene has none."""
+        """d_model → gene → values that fit, for every d_model for which each of these genes has a value."""
         widths = {}
         for width in map(int, self.gene("d_model").values):
             fitting = {name: self._fitting(name, self.gene(name).values, width) for name in self._fitted}
@@ -157,7 +158,7 @@ class FramedSpace(SearchSpace, ABC):
         return {gene.name: gene for gene in self.gene_list}
 
     def _d_embeds(self, width: int) -> dict[int, Value]:
-        """Width of the embedding → the first value of the gene d_embed with this width, in the gene's order."""
+        """Width of the embedding → first value of the gene d_embed with this width, in the gene's order."""
         gene = self._genes.get("d_embed")
         if gene is None:
             return {self.frame.embedding.d_embed or width: LIKE_D_MODEL}
@@ -170,13 +171,13 @@ class FramedSpace(SearchSpace, ABC):
         return width if value == LIKE_D_MODEL else int(value)
 
     def _embeddings(self, width: int) -> list[Genome]:
-        """The genes of each permitted embedding of a model of this width, in the order of their values."""
+        """Genes of each permitted embedding of a model of this width, in the order of their values."""
         divs = self._genes["div"].values if "div" in self._genes else (self.frame.embedding.div,)
         every = [{"div": div, "d_embed": value} for div in divs for value in self._d_embeds(width).values()]
         return [{name: value for name, value in genes.items() if name in self._genes} for genes in every]
 
     def build(self, genome: Genome, blocks: Sequence[Block]) -> Architecture:
-        """The architecture of a genome's d_model, embedding and output with these blocks."""
+        """Architecture of a genome's d_model, embedding and output with these blocks."""
         width = genome["d_model"]
         default = self.frame.embedding.d_embed or LIKE_D_MODEL
         d_embed = self._d_embed(genome.get("d_embed", default), width)
@@ -184,11 +185,11 @@ class FramedSpace(SearchSpace, ABC):
         return frame.model(width, blocks, d_embed=d_embed, div=genome.get("div", frame.embedding.div))
 
     def _frame_of(self, genome: Genome) -> Frame:
-        """The frame of a genome's model, before d_model, div and d_embed."""
+        """Frame of a genome's model, before d_model, div and d_embed."""
         return self.frame
 
     def _embedding_of(self, architecture: Architecture) -> Genome | None:
-        """The genes of its d_model and embedding; None if no value of `d_embed` has its width."""
+        """Genes of the architecture's d_model and embedding; None if no value of `d_embed` has its width."""
         width = architecture.d_model
         value = self._d_embeds(width).get(architecture.d_embed)
         if value is None:
@@ -199,9 +200,9 @@ class FramedSpace(SearchSpace, ABC):
     # Baselines ---------------------------------------------------------------------------------------------------
 
     def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
-        """The stock model, or the nearest permitted shape, at each depth, with the stock's embedding if permitted.
+        """Stock model, or nearest permitted shape, at each depth, with the stock's embedding if permitted.
 
-        Depths, kinds and minimum shares need not be permitted: users compare with the stock model as it is.
+        Depths, kinds and minimum shares need not be permitted, because users compare with the unmodified stock model.
         """
         genome = {"attends": "self", **self._stock([name for kind in self.stock_layer for name in WIDTHS[kind]])}
         layer = [block_of(kind, genome["d_model"], genome) for kind in self.stock_layer]
@@ -210,10 +211,10 @@ class FramedSpace(SearchSpace, ABC):
         return tuple(self.build(genome, layer * depth) for depth in depths)
 
     def _stock(self, names: Sequence[str] = ("n_head", "d_inner")) -> Genome:
-        """d_model and embedding of the baselines, and these widths for all their layers.
+        """d_model and embedding of the baselines, and the widths `names` that all their layers share.
 
-        The stock d_model if it is permitted, else the widest permitted one with d_inner 4·d_model; the other widths
-        move to the nearest value that fits. The embedding has the stock's div if it is permitted, else the first value.
+        d_model is the stock's if permitted, else the widest permitted value, with d_inner 4·d_model. The other widths
+        move to the nearest value that fits. The embedding has the stock's div if permitted, else the first value.
         """
         width = self.stock.d_model if self.stock.d_model in self._widths else max(self._widths)
         embeddings = self._embeddings(width)
@@ -222,7 +223,7 @@ class FramedSpace(SearchSpace, ABC):
         for name in names:
             scaled = name == "d_inner" and width != self.stock.d_model
             ideal = 4 * width if scaled else getattr(self.stock, name)
-            # The stock's own width if the job removed the kind of block that has it; its heads must divide d_model.
+            # The stock's width if a job removed the blocks with this gene; the stock's heads must divide d_model.
             own = ideal if name == "d_inner" else gcd(ideal, width)
             values = self._widths[width].get(name, (own,))
             genome[name] = min(values, key=lambda value: (abs(value - ideal), value))
@@ -231,10 +232,10 @@ class FramedSpace(SearchSpace, ABC):
 
 @dataclass(frozen=True)
 class LtsSpace(FramedSpace):
-    """The decoder spaces of Lightweight Transformer Search (LTS, arXiv 2203.02094): §3 and Appendix H.
+    """Decoder spaces of Lightweight Transformer Search (LTS, arXiv 2203.02094): §3 and Appendix H.
 
-    Genes n_layer, d_model, div, d_embed and, in each layer, n_head and d_inner. Every layer is an attention and a
-    feed-forward block. Ranges include both ends, as the paper prints them. The heads of a layer divide d_model.
+    Genes are n_layer, d_model, div, d_embed and, in each layer, n_head and d_inner. Every layer is an attention and a
+    feed-forward block. Ranges include both ends, as printed in the paper. The heads of a layer divide d_model.
     """
 
     def make_operators(self) -> LtsOperators:
@@ -261,8 +262,8 @@ class LtsSpace(FramedSpace):
     def size(self) -> int:
         """Sum over d_model and n_layer of (heads · inner widths)^n_layer · d_embed choices · div choices.
 
-        Genes beyond n_layer do not count. This is 3.7·10^36 for lts-gpt2; the paper's "more than 10^54" is reached with
-        a free d_model in every layer, which a residual stack does not allow.
+        Genes beyond n_layer do not count. The size of lts-gpt2 is 3.7·10^36. The paper's "more than 10^54" needs a free
+        d_model in every layer, which a residual stack does not allow.
         """
         total = 0
         for width, fitting in self._widths.items():
@@ -287,6 +288,6 @@ class LtsSpace(FramedSpace):
                     }
 
     def loadable(self, loader: Loader) -> Mapping[str, Sequence[Value]]:
-        """Loaders have one width in all layers: the stock's, or the nearest permitted one."""
+        """Widths of the stock model, or the nearest permitted ones, because loaders have one width in all layers."""
         stock = self._stock()
         return {name: (stock[name],) for name in ("n_head", "d_inner") if len(self.gene(name).values) > 1}

@@ -1,4 +1,4 @@
-"""The blocks of an architecture: one residual unit each, as a description."""
+"""Descriptions of the blocks of an architecture; each block is one residual unit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_WIDTH = 1 << 16
 MAX_LENGTH = 1 << 20
 MAX_BLOCKS = 1024
 SRUPP_NORM_EPS = 1e-5
-"""Epsilon of the layer norm inside SRU++, whatever the architecture's."""
+"""Epsilon of the layer norm inside SRU++, in every architecture."""
 
 Width = Annotated[int, Field(ge=1, le=MAX_WIDTH)]
 
@@ -27,19 +27,19 @@ def _exact(value: Any) -> Any:
 
 
 Attends = Literal["self", "source", "both", "none"]
-"""What a block attends to: its own sequence, the encoder's states (`source`), these before its own sequence, or
-nothing.
+"""Keys that a block attends to: its own sequence, the encoder's output (`source`), the encoder's output followed by its
+own sequence (`both`), or none.
 """
 Biases = Literal["all", "qkv", "none"]
-"""The linear layers of an attention that have a bias."""
+"""Linear layers of an attention that have a bias."""
 QkNorm = Annotated[Literal[False, True, "whole"], BeforeValidator(_exact)]
 """RMS norms of queries and keys: none, one per head, or one over all heads."""
 Parallel = Literal["own_norm", "shared_norm"]
-"""Input of a feed_forward parallel to an attention: through its own norm, or the attention's normed input."""
+"""Input of a feed-forward block parallel to an attention: normed by its own norm, or the attention's normed input."""
 
 
 class Part(BaseModel):
-    """A frozen part of a description, without unknown fields and type conversions."""
+    """Base class of the sections of a description: frozen, without unknown fields and type conversions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -47,8 +47,8 @@ class Part(BaseModel):
 class Attention(Part):
     """Multi-head attention (Vaswani et al. 2017, eq. 1), with n_kv_head grouped queries (Ainslie et al. 2023).
 
-    With relative positions it is Transformer-XL's (Dai et al. 2019, §3.3): no biases in its linear layers, a projection
-    of the distances, and the biases u and v. Rotary positions (Su et al. 2021) rotate queries and keys.
+    Relative positions make the block Transformer-XL's attention (Dai et al. 2019, §3.3): linear layers without biases,
+    a projection of the distances, and the biases u and v. Rotary positions (Su et al. 2021) rotate queries and keys.
     """
 
     kind: Literal["attention"] = "attention"
@@ -56,27 +56,30 @@ class Attention(Part):
     d_head: Width | None = None
     """Width of one head; d_model / n_head if absent."""
     n_kv_head: Width | None = None
-    """Heads of keys and of values, each for n_head / n_kv_head consecutive heads of queries; n_head if absent."""
+    """Number of key-value heads, each for n_head / n_kv_head consecutive query heads; n_head if absent."""
     attends: Literal["self", "source", "both"] = "self"
     window: Annotated[int, Field(ge=2, le=MAX_LENGTH)] | None = None
     """Maximum number of keys that a token sees, itself included; unlimited if absent."""
     qk_norm: QkNorm = False
-    """RMS norms of each head's query and key, before the rotation; "whole": one norm over all heads' queries, and one
-    over their keys (OLMo 2)."""
+    """RMS norms of each head's query and key, before the rotation; "whole" has one norm over all heads' queries, and
+    one over their keys (OLMo 2).
+    """
     rope: bool = True
-    """Whether rotary positions rotate its queries and keys; False: it has no positions (Kazemnejad et al. 2023; every
-    fourth layer of SmolLM3)."""
+    """Whether rotary positions rotate queries and keys; False gives attention without positions (Kazemnejad et al.
+    2023; every fourth layer of SmolLM3).
+    """
     theta: Number | None = None
-    """Base of this block's rotary positions, then without scaling; the model's if absent (Gemma 3's local layers have
-    another base than its global ones)."""
+    """Base of this block's rotary positions, without scaling; the model's base if absent (Gemma 3's local layers have
+    another base than its global ones).
+    """
     scale: Number | None = None
     """Factor on the products of queries and keys; 1/√d_head if absent."""
     bias: Biases | None = None
-    """Linear layers with biases; if absent, all (GPT-2, BERT), or none with relative positions."""
+    """Linear layers with biases; if absent all (GPT-2, BERT), or none with relative positions."""
 
     @property
     def kv_heads(self) -> int:
-        """Heads of keys and of values."""
+        """Number of key-value heads."""
         return self.n_head if self.n_kv_head is None else self.n_kv_head
 
     @model_validator(mode="after")
@@ -99,20 +102,20 @@ class Attention(Part):
 
 
 class FeedForward(Part):
-    """Two linear layers and the activation between: d_model → d_inner → d_model.
+    """Two linear layers with an activation in between: d_model → d_inner → d_model.
 
-    `gated` (Shazeer 2020): the activation of one projection times another, W₂·(act(W_g·x) ⊙ W_u·x); with silu it is
-    SwiGLU, with a GELU GeGLU. `parallel` (GPT-J, Wang & Komatsuzaki 2021; Pythia and Phi): it has the same input as the
-    attention before it, and adds to that attention's output.
+    `gated` (Shazeer 2020) multiplies the activation of one projection by another, W₂·(act(W_g·x) ⊙ W_u·x): SwiGLU with
+    silu, GeGLU with a GELU. A `parallel` block (GPT-J, Wang & Komatsuzaki 2021; Pythia and Phi) has the same input as
+    the preceding attention, and adds to that attention's output.
     """
 
     kind: Literal["feed_forward"] = "feed_forward"
     d_inner: Width
     gated: bool = False
     bias: bool = True
-    """Whether its linear layers have a bias."""
+    """Whether the linear layers have a bias."""
     parallel: Parallel | None = None
-    """Parallel to the attention before it, with its own norm or a shared one; None: sequential."""
+    """Norm of a block parallel to the preceding attention, its own or shared; None for a sequential block."""
 
 
 class Sru(Part):
@@ -123,10 +126,7 @@ class Sru(Part):
 
 
 class Srupp(Part):
-    """SRU++ (Lei 2021, §3): the recurrence's input is attention over d_attn features, with one or several heads.
-
-    With `attends` "none" the layer keeps its projection and layer norm but has no attention.
-    """
+    """SRU++ (Lei 2021, §3): the recurrence's input is attention over d_attn features, with one or several heads."""
 
     kind: Literal["srupp"] = "srupp"
     d_attn: Width
@@ -144,7 +144,7 @@ class Srupp(Part):
             )
         if self.attends == "none" and self.n_head != 1:
             raise ArchitectureError(
-                f"n_head {self.n_head} needs attention: this layer attends to none",
+                f"n_head {self.n_head} needs attention, but attends is none",
                 field="n_head",
                 value=self.n_head,
                 allowed="1, or another value of attends",
@@ -153,21 +153,21 @@ class Srupp(Part):
 
 
 class ShortConv(Part):
-    """The gated short convolution of LFM2 (Amini et al. 2025, arXiv 2511.23404, §2), `Lfm2ShortConv` of transformers.
+    """Gated short convolution of LFM2 (Amini et al. 2025, arXiv 2511.23404, §2), `Lfm2ShortConv` of transformers.
 
     Three projections to d_model features: the product of two is convolved along the tokens, depthwise, and multiplied
-    by the third before the last linear layer. It is causal, whatever `causal` says.
+    by the third before the final linear layer. The block is always causal, even if `causal` is false.
     """
 
     kind: Literal["short_conv"] = "short_conv"
     kernel: Annotated[int, Field(ge=2, le=64)] = 3
     """Number of tokens that a token sees, itself included."""
     bias: bool = False
-    """Whether its linear layers and the convolution have a bias."""
+    """Whether the linear layers and the convolution have a bias."""
 
 
 class Identity(Part):
-    """The identity, the third choice of PAR's search (Mandava et al. 2020, §2.1)."""
+    """Identity block, the third choice of PAR's search (Mandava et al. 2020, §2.1)."""
 
     kind: Literal["identity"] = "identity"
 

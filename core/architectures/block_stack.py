@@ -1,11 +1,11 @@
-"""Spaces of stacks: every block is of any of the given kinds, with its own widths if they are genes per layer.
+"""Spaces of stacks: every block is of any of the given kinds, with its own widths if the widths are genes per layer.
 
 Identity is one of the kinds, so that a search can drop a block and take it back. Architectures have no identity blocks,
-so that one function is never measured twice, and `size` counts each stack once.
+so that the same function is measured only once, and `size` counts each stack once.
 
-The proxy would drive a search to stacks without attention: a feed-forward block has more parameters and is faster. So
-`min_attention_percent` and `min_mixing_percent` are genes: minimum shares of the blocks that attend to other tokens,
-and of those that see them at all.
+The proxy would drive a search to stacks without attention, because a feed-forward block has more parameters and is
+faster. So `min_attention_percent` and `min_mixing_percent` are genes: minimum shares of the blocks that attend to other
+tokens, and of the blocks that see other tokens by attention or recurrence.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StackSpace(FramedSpace):
-    """Stacks of at most as many blocks as the depth gene, or of exactly as many without the kind identity.
+    """Space of stacks with at most as many blocks as the depth gene, or exactly as many without the kind identity.
 
-    Genes: the depth, d_model, the minimum shares, div and d_embed, all but the first two optional; `kind` per layer;
-    and n_head, d_inner, attn_ratio and attends if a kind has them, each per layer or one for the whole model.
+    Genes: the depth, d_model, the minimum shares, div and d_embed, of which only the first two are required; `kind` per
+    layer; and n_head, d_inner, attn_ratio and attends if a kind has them, each per layer or one for the whole model.
     """
 
     def make_operators(self) -> StackOperators:
@@ -79,7 +79,7 @@ class StackSpace(FramedSpace):
         return genome
 
     def size(self) -> int:
-        """Σ over d_model, embeddings and lengths of the permitted stacks (`MinimumShare.count`)."""
+        """Sum over d_model, embeddings and lengths of the number of permitted stacks (`MinimumShare.count`)."""
         return self._size
 
     def enumerate(self) -> Iterator[Genome]:
@@ -92,12 +92,12 @@ class StackSpace(FramedSpace):
 
     @cached_property
     def _loosest(self) -> MinimumShare:
-        """The smallest minimum shares of any genome."""
+        """Smallest minimum shares of any genome of the space."""
         return MinimumShare(self._least_percents.get(MIN_ATTENTION, 0), self._least_percents.get(MIN_MIXING, 0))
 
     @cached_property
     def _least_percents(self) -> dict[str, int]:
-        """Gene of a minimum share → its smallest value, if the space has the gene."""
+        """Gene of a minimum share → smallest value, for the minimum shares that the space has."""
         return {
             name: min(map(int, self._genes[name].values)) for name in (MIN_ATTENTION, MIN_MIXING) if name in self._genes
         }
@@ -140,7 +140,7 @@ class StackSpace(FramedSpace):
         return sum(self._loosest.count(length, **number) for length in self._lengths)
 
     def _stacks(self, length: int, first: tuple[Choice, ...]) -> Iterator[tuple[Choice, ...]]:
-        """Every permitted stack of this length with these first blocks."""
+        """Every permitted stack of `length` blocks that begins with the blocks `first`."""
         if len(first) == length:
             yield first
             return
@@ -153,7 +153,7 @@ class StackSpace(FramedSpace):
                 yield from self._stacks(length, stack)
 
     def _shaped(self, top: Genome, stack: Sequence[Choice]) -> Iterator[Genome]:
-        """One genome for each assignment of widths to these blocks; unused genes have their first value."""
+        """One genome for each assignment of widths to the blocks of `stack`; unused genes have their first value."""
         fitting = self._widths[top["d_model"]]
         hidden = self._first_values(top, [choice.kind for choice in stack])
         for layer, choice in enumerate(stack):
@@ -174,7 +174,7 @@ class StackSpace(FramedSpace):
             yield genome
 
     def _first_values(self, top: Genome, kinds: Sequence[str]) -> Genome:
-        """A genome of these kinds of blocks, with all genes but `top` at their first values."""
+        """Genome of these kinds of blocks, with all genes except `top` at their first values."""
         fitting = self._widths.get(top["d_model"], {})
         genome: Genome = dict(top)
         for name, gene in self._genes.items():
@@ -191,7 +191,7 @@ class StackSpace(FramedSpace):
         kinds = ", ".join(map(str, self._kinds))
         if not self._choices:
             raise SpaceError(
-                f"no architecture is left in {self.name}: kind is {kinds} alone",
+                f"no architecture is left in {self.name}, because kind is only {kinds}",
                 field="kind",
                 value=list(self._kinds),
                 allowed="at least one kind other than identity",
@@ -230,10 +230,10 @@ class StackSpace(FramedSpace):
 
     @cached_property
     def _lengths(self) -> tuple[int, ...]:
-        """The possible numbers of blocks, rising."""
+        """Possible numbers of blocks, in rising order."""
         depths = tuple(map(int, self.gene(self.depth_gene).values))
         return tuple(range(1, self.depth + 1)) if IDENTITY in self._kinds else depths
 
 
 _MIXING = frozenset({"attention", "srupp"})
-"""Kinds of blocks that see other tokens for all values of their genes."""
+"""Kinds of blocks that see other tokens with every value of their genes."""

@@ -43,11 +43,11 @@ from edgefront.core.common.validation import existing
 SHARED_BIASES = Frame(
     embedding=WIKITEXT_103, positions=RelativePositions(shared=True, clamp=400), activation="relu", norm="post"
 )
-"""The Base model as PAR timed it: one pair of biases u, v for all layers, which needs the same heads in all of them."""
+"""Frame of Transformer-XL Base as PAR timed it: all layers share one pair of biases u, v, and need the same heads."""
 OWN_BIASES = Frame(embedding=WIKITEXT_103, positions=RelativePositions(shared=False), activation="relu", norm="post")
-"""The frame as LTS built it: u and v in each layer, so that the heads may differ."""
+"""Frame of Transformer-XL Base as LTS built it: u and v in each layer, so that the heads may differ."""
 BASE = Stock(d_model=512, n_head=8, d_inner=2048)
-"""Transformer-XL Base as PAR and LTS (Table 4) trained it: 16 layers of this make the published one."""
+"""Transformer-XL Base as PAR and LTS (Table 4) trained it: 16 such layers are the published model."""
 
 _DEPTHS_AND_WIDTHS = (Gene("n_layer", steps(2, 16, 1)), Gene("d_model", steps(128, 1024, 64)))
 _EMBEDDINGS = (
@@ -63,12 +63,12 @@ LTS_GPT2 = LtsSpace(
     title="GPT-2 with its own heads and inner width in every layer",
     source="LTS (arXiv 2203.02094) §3",
     gene_list=(*_DEPTHS_AND_WIDTHS, *_EMBEDDINGS, *_LAYERS),
-    # Tables 6 and 7: 1024 wide, inner width 3072. Their 12 heads do not divide 1024; the most that this space has do.
+    # Tables 6 and 7: 1024 wide, inner width 3072. Their 12 heads do not divide 1024; 8 is this space's maximum.
     stock=Stock(d_model=1024, n_head=8, d_inner=3072, div=4),
     frame=Frame(
         # Transformer-XL's cut-offs for WikiText-103 that lie within this vocabulary.
         embedding=Embedding(vocab_size=50264, cutoffs=(19997, 39997)),
-        # As many as GPT-2 has. The reference code keeps a row for each of the 192 tokens that it trains with.
+        # Number of positions of GPT-2. The reference code has a row for each of its 192 training tokens.
         positions=LearnedPositions(length=1024),
         activation="gelu_tanh",
     ),
@@ -121,10 +121,10 @@ PAR_32 = StackSpace(
     frame=SHARED_BIASES,
     gene_list=(
         Gene("n_block", steps(2, 32, 1)),
-        # One shape, as in the paper; smaller and larger ones on request.
+        # One shape, as in the paper; a job may choose smaller and larger ones.
         Gene("d_model", (512,), options=(128, 256, 512, 768, 1024)),
         Gene("div", (1,), options=(1, 2, 4)),
-        # PAR's own finding: one block in five is enough (p = 5), and with fewer the perplexity falls behind.
+        # PAR finds that one attention block in five is enough (p = 5), and that fewer increase the perplexity.
         Gene(MIN_ATTENTION, (20,), options=_PERCENT),
         Gene("n_head", (8,), options=(2, 4, 8, 16)),
         Gene("d_inner", (2048,), options=(512, 1024, 2048, 3072, 4096)),
@@ -148,7 +148,7 @@ SRUPP = StackSpace(
     # The paper's base model at ten layers (Table 5).
     stock=Stock(d_model=3072, attn_ratio=4),
     frame=Frame(
-        # As in the paper's models of WikiText-103; the activation shapes no block here.
+        # As in the paper's models of WikiText-103; the blocks of this space do not use the activation.
         embedding=UNSCALED_WIKITEXT_103,
         positions=NoPositions(),
         activation="gelu_tanh",
@@ -161,7 +161,7 @@ SRUPP = StackSpace(
         Gene("div", (4,), options=(1, 2, 4)),
         Gene("d_embed", (1024,), options=(LIKE_D_MODEL, 128, 256, 512, 1024)),
         Gene("attn_ratio", (4, 6, 8, 10), options=(2, 4, 6, 8, 10)),
-        # One layer of ten (k = 10) costs 0.01 bits per character, none at all 0.17.
+        # Attention in one layer of ten (k = 10) costs 0.01 bits per character, no attention 0.17.
         Gene(MIN_ATTENTION, (10,), options=_PERCENT),
         Gene("kind", ("srupp",), per_layer=True),
         Gene("attends", ("self", "none"), per_layer=True),
@@ -215,7 +215,7 @@ HYBRID = StackSpace(
     depth_gene="n_block",
     stock_layer=("attention", "feed_forward"),
     stock=BASE,
-    # As in lts-transformer-xl, so that the spaces share measurements, and any heads may stand in any stack.
+    # As in lts-transformer-xl, so that the spaces share measurements and layers may have different heads.
     frame=OWN_BIASES,
     min_inner_ratio=2,
     gene_list=(
@@ -254,7 +254,7 @@ LLAMA = LayeredSpace(
         Gene("vocab_size", (49_152,), options=_VOCABULARIES),
         Gene("output", (TIED,), options=(TIED, UNTIED)),
         Gene("d_head", (64,), options=(32, 64, 128)),
-        # PAR found one block of five enough, which is two layers of five.
+        # PAR finds one attention block in five enough, which is two layers in five.
         Gene(MIN_ATTENTION, (40,), options=_PERCENT),
         Gene("layers", (PER_LAYER,), options=(PER_LAYER, UNIFORM)),
         Gene("n_head", (0, 2, 3, 4, 6, 8, 9, 12, 16), options=(0, *_HEADS), per_layer=True),
@@ -283,7 +283,7 @@ LFM = LayeredSpace(
         Gene("n_layer", steps(2, 16, 1), options=steps(1, 40, 1)),
         Gene("d_model", steps(128, 1024, 64), options=steps(128, 2048, 64)),
         Gene("vocab_size", (65_536,), options=_VOCABULARIES),
-        # Six of sixteen layers attend in LFM2-350M; a search may go somewhat below.
+        # Six of sixteen layers attend in LFM2-350M; a search may have somewhat fewer.
         Gene(MIN_ATTENTION, (25,), options=_PERCENT),
         Gene("layers", (PER_LAYER,), options=(PER_LAYER, UNIFORM)),
         Gene("n_head", (4, 8, 16), options=(1, 2, 4, 8, 16, 32)),
@@ -313,7 +313,7 @@ def spaces() -> dict[str, SearchSpace]:
 
 
 def space(name: str) -> SearchSpace:
-    """The search space of this name; `SpaceError` lists those that there are."""
+    """Returns the search space of this name. Raises `SpaceError` that lists the existing spaces."""
     by_name = spaces()
     if name not in by_name:
         hint = existing(name, by_name, "edgefront space list")
@@ -323,10 +323,10 @@ def space(name: str) -> SearchSpace:
 
 @cache
 def expressible_spaces() -> tuple[str, ...]:
-    """The search spaces of which llama.cpp loads at least a part."""
+    """Names of the search spaces of which llama.cpp loads all or some architectures."""
     return tuple(name for name, space in spaces().items() if "llamacpp" in space.loaders())
 
 
 def expressible() -> str:
-    """What GGUF expresses, with these spaces, in words."""
+    """Description of what GGUF can express, with these spaces, as text for errors."""
     return f"in a search: the spaces {', '.join(expressible_spaces())}; {EXPRESSIBLE}"

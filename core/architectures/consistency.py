@@ -1,7 +1,7 @@
-"""The rules between the parts of an architecture: positions, blocks, output and encoder that can be combined.
+"""Rules for combining positions, blocks, output and encoder in an architecture.
 
-`docs/architecture.md` gives the reasons. Each part by itself is checked in `core.architectures.block` and
-`core.architectures.embeddings_and_head`.
+`docs/architecture.md` gives the reasons. `core.architectures.block` and `core.architectures.embeddings_and_head` check
+each section alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edgefront.core.common.errors import ArchitectureError
 
 
 class Parts(Protocol):
-    """The interface of `core.architectures.architecture.Architecture` that the rules use."""
+    """Interface of `core.architectures.architecture.Architecture` that the rules use."""
 
     @property
     def d_model(self) -> int: ...
@@ -58,13 +58,13 @@ def _fault(field: str, reason: str, value: object, allowed: str) -> Architecture
 
 
 def faults(model: Parts) -> Iterator[ArchitectureError]:
-    """Invalid combinations in an architecture of valid parts, in the order of the rules."""
+    """Invalid combinations in an architecture of valid sections, in the order of the rules."""
     yield from _head_faults(model)
     yield from _parallel_faults(model)
     if model.context_length is not None and model.max_length is not None:
         yield _fault(
             "context_length",
-            f"{model.context_length} needs positions that are not learned: these have their own length",
+            f"{model.context_length} needs positions that are not learned, because learned positions have a length",
             model.context_length,
             "omit it, or other positions",
         )
@@ -75,7 +75,7 @@ def faults(model: Parts) -> Iterator[ArchitectureError]:
     if model.d_embed // embedding.div ** len(embedding.cutoffs) < 1:
         yield _fault(
             "embedding.div",
-            f"{embedding.div} leaves no width for the last of {len(embedding.cutoffs) + 1} clusters "
+            f"{embedding.div} leaves no width for the final one of {len(embedding.cutoffs) + 1} clusters "
             f"of d_embed {model.d_embed}",
             embedding.div,
             "a factor whose power by the number of cutoffs is at most d_embed",
@@ -83,7 +83,7 @@ def faults(model: Parts) -> Iterator[ArchitectureError]:
     if model.output.kind in ("pooled", "classes") and model.causal:
         yield _fault(
             "output.kind",
-            f"{model.output.kind} needs causal false: it reads the first position, which would see only itself",
+            f"{model.output.kind} needs causal false, because it reads the first position, which would see only itself",
             model.output.kind,
             "an output over tokens or none, or causal false",
         )
@@ -115,7 +115,7 @@ def _head_faults(model: Parts) -> Iterator[ArchitectureError]:
         if isinstance(block, Attention) and block.window is not None and not model.causal:
             yield _fault(
                 f"blocks.{index}.window",
-                "needs causal true: it limits the keys before a token",
+                "needs causal true, because it limits the keys before a token",
                 block.window,
                 "omit it, or causal true",
             )
@@ -125,12 +125,12 @@ def _parallel_faults(model: Parts) -> Iterator[ArchitectureError]:
     before: Block | None = None
     for index, block in enumerate(model.blocks):
         if isinstance(block, FeedForward) and block.parallel is not None:
-            needs = "" if isinstance(before, Attention) else "an attention as the block before"
+            needs = "" if isinstance(before, Attention) else "an attention as the preceding block"
             needs = needs or ("" if model.norms_input else "norm pre or both")
             if needs:
                 yield _fault(
                     f"blocks.{index}.parallel",
-                    f"{block.parallel} needs {needs}: it has the input of an attention",
+                    f"{block.parallel} needs {needs}, because it has the input of an attention",
                     block.parallel,
                     f"omit it, or {needs}",
                 )
@@ -141,7 +141,7 @@ def _relative_faults(model: Parts) -> Iterator[ArchitectureError]:
     if isinstance(model.positions, RelativePositions | SinusoidalPositions) and model.d_model % 2:
         yield _fault(
             "d_model",
-            f"must be even with {model.positions.kind} positions, not {model.d_model}: half are sines, half cosines",
+            f"must be even with {model.positions.kind} positions, half sines and half cosines, not {model.d_model}",
             model.d_model,
             "an even number",
         )
@@ -150,7 +150,7 @@ def _relative_faults(model: Parts) -> Iterator[ArchitectureError]:
     if not model.causal:
         yield _fault(
             "positions.kind",
-            "relative needs causal true: it has no distances to later tokens",
+            "relative needs causal true, because it has no distances to later tokens",
             "relative",
             "learned, sinusoidal or none",
         )
@@ -210,7 +210,7 @@ def _rotary_faults(model: Parts) -> Iterator[ArchitectureError]:
             yield _fault(
                 f"blocks.{index}.{field}",
                 f"gives heads of {d_head} features, of which positions.percent "
-                f"{rotary.percent} rotates {width}: they rotate in pairs",
+                f"{rotary.percent} rotates {width}; features rotate in pairs",
                 block.d_head or block.n_head,
                 "heads with an even number of rotated features, at least 2",
             )
@@ -226,7 +226,7 @@ def _source_faults(model: Parts) -> Iterator[ArchitectureError]:
         for index, block in readers:
             yield _fault(
                 f"blocks.{index}.attends",
-                "needs a source: this model has none",
+                "needs a source, which this model does not have",
                 block.attends,
                 "self, or a source architecture",
             )
@@ -251,7 +251,7 @@ def _source_faults(model: Parts) -> Iterator[ArchitectureError]:
             if isinstance(block, Attention):
                 yield _fault(
                     f"blocks.{index}.attends",
-                    f"needs other positions than {model.positions.kind}: tokens of a source have no distance",
+                    f"needs other positions than {model.positions.kind}, because tokens of a source have no distance",
                     block.attends,
                     "self, or other positions",
                 )

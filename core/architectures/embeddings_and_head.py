@@ -1,4 +1,4 @@
-"""The descriptions of the parts before and after the blocks: positions, token embedding and output layer."""
+"""Descriptions of the modules before and after the blocks: positions, token embedding and output layer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgefront.core.common.errors import ArchitectureError
 
 @dataclass(frozen=True)
 class Cluster:
-    """Tokens `start` … `stop` - 1 with embeddings of `width` features. Cluster 0 is the head, the others are tails."""
+    """Tokens `start` … `stop` - 1 with embeddings of `width` features. Cluster 0 is the head, all others are tails."""
 
     index: int
     start: int
@@ -42,8 +42,8 @@ class LearnedPositions(Part):
 class RelativePositions(Part):
     """Transformer-XL's relative positions (Dai et al. 2019, §3.3): attention scores have a term of the distance.
 
-    `shared`: one pair of biases u, v for all attention blocks (the paper's code), or one for each block (LTS).
-    `clamp`: maximum relative distance, to which larger ones are clamped; unlimited if absent.
+    `shared`: one pair of biases u, v for all attention blocks (the paper's code), or one for each block (LTS). `clamp`:
+    maximum relative distance, to which larger distances are clamped; unlimited if absent.
     """
 
     kind: Literal["relative"] = "relative"
@@ -58,10 +58,10 @@ class SinusoidalPositions(Part):
 
 
 class RotaryScaling(Part):
-    """Llama 3.1's scaling of rotary positions beyond the `length` that they were trained with.
+    """Llama 3.1's scaling of rotary positions beyond the `length` of the original training.
 
-    Features with a wavelength above length / low rotate `factor` times slower, those with one below length / high as
-    before, with a smooth transition in between.
+    Features with a wavelength above length / low rotate `factor` times slower. Features with a wavelength below length
+    / high are unchanged, with a smooth transition in between.
     """
 
     factor: Number
@@ -87,17 +87,17 @@ class RotaryScaling(Part):
 
 
 class RotaryPositions(Part):
-    """Rotary positions (Su et al. 2021): attention rotates queries and keys by their position, so that scores depend
-    on the distance.
+    """Rotary positions (Su et al. 2021): attention rotates queries and keys by their position, so that scores depend on
+    the distance.
 
-    Feature i of the first half of a head's rotated features is paired with feature i of their second half, as in
-    Hugging Face's transformers, and rotates by theta^(-2i/width) per token.
+    Feature i of the first half of a head's rotated features is paired with feature i of the second half, as in Hugging
+    Face's transformers, and rotates by theta^(-2i/width) per token.
     """
 
     kind: Literal["rotary"] = "rotary"
     theta: Number = 10_000
     percent: Annotated[int, Field(ge=1, le=100)] = 100
-    """Percentage of each head's features that are rotated: the first ones."""
+    """Percentage of each head's features that are rotated, starting with the first feature."""
     scaling: RotaryScaling | None = None
 
     def width(self, d_head: int) -> int:
@@ -121,9 +121,9 @@ POSITION_KINDS = ("learned", "relative", "rotary", "sinusoidal", "none")
 class Embedding(Part):
     """Token embedding.
 
-    Without `cutoffs` one matrix of vocab_size × d_embed. With them the adaptive embedding of Baevski & Auli (2019) in
-    Transformer-XL's layout: cluster i has the tokens between two cut-offs, and an embedding matrix of width
-    d_embed // div^i, projected to d_model.
+    Without `cutoffs` the embedding is one matrix of vocab_size × d_embed. With cut-offs it is the adaptive embedding of
+    Baevski & Auli (2019) in Transformer-XL's layout: cluster i has the tokens between two cut-offs, and an embedding
+    matrix of width d_embed // div^i, projected to d_model.
     """
 
     vocab_size: Annotated[int, Field(ge=2, le=MAX_VOCABULARY)]
@@ -134,9 +134,9 @@ class Embedding(Part):
     scaled: bool | None = None
     """Whether the embedding is multiplied by √d_model; if absent, only with cut-offs, as in Transformer-XL."""
     multiplier: Number = 1
-    """Further factor on the embedding of tokens (Granite)."""
+    """Additional factor on the token embedding (Granite)."""
     segments: Annotated[int, Field(ge=0, le=16)] = 0
-    """Number of segment types, whose embeddings are added to those of tokens: 2 in BERT."""
+    """Number of segment types, whose embeddings are added to the token embeddings: 2 in BERT."""
     norm: bool = False
     """Whether a norm follows the sum of token, position and segment embeddings, as in BERT."""
 
@@ -152,7 +152,7 @@ class Embedding(Part):
             )
         if self.div > 1 and not self.cutoffs:
             raise ArchitectureError(
-                f"div {self.div} needs cutoffs: it divides the width of the clusters that they make",
+                f"div {self.div} needs cutoffs, because it divides the width of the clusters between them",
                 field="div",
                 value=self.div,
                 allowed="1, or any factor together with cutoffs",
@@ -161,26 +161,28 @@ class Embedding(Part):
 
 
 WIKITEXT_103 = Embedding(vocab_size=267_735, cutoffs=(19_997, 39_997, 199_997))
-"""Word level, with the cut-offs of NVIDIA's code, which PAR, LTS and SRU++ use: the first cluster and its three rows
-for the tails are 20,000. Users set `div`: 1 in the Base models, 4 in the Large ones and in LTS."""
+"""Word-level embedding of WikiText-103, with the cut-offs of NVIDIA's code, which PAR, LTS and SRU++ use.
+
+The first cluster and its three rows for the tails are 20,000 rows. Users set `div`: 1 in the Base models, 4 in the
+Large ones and in LTS.
+"""
 UNSCALED_WIKITEXT_103 = WIKITEXT_103.model_copy(update={"scaled": False})
-"""Not multiplied by √d_model, as in SRU++'s scripts."""
+"""Word-level embedding of WikiText-103 that is not multiplied by √d_model, as in SRU++'s scripts."""
 
 
 class Output(Part):
     """The output layer.
 
-    tokens         scores of every token of the vocabulary: plain, or with cut-offs the adaptive softmax
-    masked_tokens  the same after BERT's transform: a linear layer, the activation and a layer norm
-    pooled         BERT's pooler: tanh of a linear layer on the first position
-    classes        the pooler, and a linear layer to `classes` scores
-    spans          two scores a position: where an answer begins and ends
-    none           the hidden states: for an encoder
+    tokens         scores of every token of the vocabulary: plain, or with cut-offs the adaptive softmax masked_tokens
+    scores of every token after BERT's transform: a linear layer, the activation and a layer norm pooled         BERT's
+    pooler: tanh of a linear layer on the first position classes        the pooler, and a linear layer to `classes`
+    scores spans          two scores per position: the start and the end of an answer none           the hidden states:
+    for an encoder
 
-    `tied`: the matrices are the embedding's, else separate ones in the same shapes. `tied_projections`, of a tied
-    output with a projected embedding: "tails" ties all but the head's (Transformer-XL), "all" (SRU++ on WikiText-103),
-    or "none". `bias`: one per token; if absent, only with cut-offs or for masked_tokens. `logits_scaling`: divisor of
-    the scores (Granite).
+    `tied`: the output uses the embedding's matrices instead of separate ones in the same shapes. `tied_projections`,
+    for a tied output with a projected embedding: "tails" ties all projections except the head's (Transformer-XL), "all"
+    ties all (SRU++ on WikiText-103), "none" ties none. `bias`: one per token; if absent, only with cut-offs or for
+    masked_tokens. `logits_scaling`: divisor of the scores (Granite).
     """
 
     kind: Literal["tokens", "masked_tokens", "pooled", "classes", "spans", "none"] = "tokens"
@@ -194,12 +196,12 @@ class Output(Part):
     def _classes_counted(self) -> Output:
         if (self.kind == "classes") != (self.classes is not None):
             raise ArchitectureError(
-                "classes is missing: how many there are"
+                "classes must be the number of classes"
                 if self.kind == "classes"
                 else f"classes needs output.kind classes, not {self.kind}",
                 field="classes",
                 value=self.classes,
-                allowed="a number, with kind classes and no other",
+                allowed="a number with kind classes, else absent",
             )
         if self.kind not in ("tokens", "masked_tokens"):
             for name in ("tied", "tied_projections", "bias", "logits_scaling"):

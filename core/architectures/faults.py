@@ -1,4 +1,4 @@
-"""Reasons why a model does not fit a format or a space, by field, as in errors."""
+"""Faults of a model: fields that do not fit a file format or a space, with reasons, as listed in errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Numbered = list[tuple[int, Any]]
 
 
 class Fault(NamedTuple):
-    """A field of a model that does not fit, its value and the reason."""
+    """A field of a model that does not fit, with the field's value and the reason."""
 
     field: str
     value: Any
@@ -25,7 +25,7 @@ class Fault(NamedTuple):
 
 
 def listed(faults: Sequence[Fault], under: str = "") -> list[dict[str, Any]]:
-    """The first faults for the `errors` of an error, with this prefix of their fields."""
+    """Converts the first faults to entries of an error's `errors`, with the prefix `under` before their fields."""
     return [
         {"field": f"{under}{fault.field}", "value": fault.value, "allowed": fault.reason, "detail": str(fault)}
         for fault in faults[:_MAX_LISTED]
@@ -33,12 +33,12 @@ def listed(faults: Sequence[Fault], under: str = "") -> list[dict[str, Any]]:
 
 
 def of_kind(architecture: Architecture, kind: type[Any] | tuple[type[Any], ...]) -> Numbered:
-    """The blocks of this kind with their indices."""
+    """Blocks of this kind, each with its index."""
     return [(index, block) for index, block in enumerate(architecture.blocks) if isinstance(block, kind)]
 
 
 def uneven(blocks: Numbered, who: str, **fields: Callable[[Any], Any]) -> Iterator[Fault]:
-    """Blocks with another value of one of these fields than the first; `who` has one value in all layers."""
+    """Faults of blocks with another value of a field than the first; `who`: the format or space that has one value."""
     for field, of in fields.items():
         for index, block in blocks[1:]:
             first = of(blocks[0][1])

@@ -1,4 +1,4 @@
-"""Architectures in words, from their JSON description."""
+"""Short texts about architectures, from their JSON description."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Blocks = Sequence[Mapping[str, Any]]
 
 
 def stack_in_words(blocks: Blocks) -> str:
-    """The number of layers if all are attention and feed-forward, else the number of blocks of each kind."""
+    """Describes a stack: number of layers if all are attention and feed-forward, else number of blocks of each kind."""
     if [block.get("kind") for block in blocks] == ["attention", "feed_forward"] * (len(blocks) // 2):
         return layers_in_words(blocks)
     counts: dict[str, int] = {}
@@ -30,14 +30,14 @@ def stack_in_words(blocks: Blocks) -> str:
 
 
 class Layer(NamedTuple):
-    """A token mixer and a feed_forward, by their indices among the blocks; None for a missing part."""
+    """Indices of the token mixer and the feed-forward block of one layer; None for a missing one."""
 
     mixer: int | None
     feed_forward: int | None
 
 
 def layers_of(kinds: Iterable[str]) -> list[Layer]:
-    """The layers of blocks of these kinds: a feed_forward joins the mixer before it; identity blocks are skipped."""
+    """Groups blocks into layers: a feed-forward joins the preceding mixer; identity blocks are skipped."""
     layers: list[Layer] = []
     for index, kind in enumerate(kinds):
         if kind == "feed_forward" and layers and layers[-1].feed_forward is None:
@@ -48,18 +48,18 @@ def layers_of(kinds: Iterable[str]) -> list[Layer]:
 
 
 def layers_in_words(blocks: Blocks) -> str:
-    """The number of layers."""
+    """Describes a stack by its number of layers: `5 layers`."""
     count = len(layers_of(str(block.get("kind")) for block in blocks))
     return f"{count} layer{'s' if count != 1 else ''}"
 
 
 def model_in_words(description: Mapping[str, Any]) -> str:
-    """`5 layers × 320`: the blocks and d_model."""
+    """Describes a model by its blocks and d_model: `5 layers × 320`."""
     return f"{stack_in_words(description.get('blocks', ()))} × {description.get('d_model')}"
 
 
 def architecture_in_words(description: Mapping[str, Any]) -> str:
-    """`6 layers, d_model 320, d_inner 768–1472, 4–8 heads, embedding 128 wide, div 2`, without absent parts."""
+    """Describes an architecture: `6 layers, d_model 320, d_inner 768–1472, 4–8 heads, embedding 128 wide, div 2`."""
     blocks = description.get("blocks", ())
     parts = [stack_in_words(blocks), f"d_model {description.get('d_model')}"]
     inner = [int(block["d_inner"]) for block in blocks if "d_inner" in block]
@@ -75,7 +75,7 @@ def architecture_in_words(description: Mapping[str, Any]) -> str:
 
 
 def spread(values: Sequence[int]) -> str:
-    """A value or a range: 512, 256–1024; a dash for none."""
+    """Formats numbers as a value or a range (512, 256–1024); a dash without numbers."""
     if not values:
         return "–"
     low, high = min(values), max(values)

@@ -1,6 +1,6 @@
 """Genes of a search space: their names, their values, and how a job narrows them.
 
-And the choices of a block in a stack, with the minimum shares of blocks that mix tokens.
+Also the choices of a block in a stack, and the minimum shares of blocks that mix tokens.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _RANGE_KEYS = frozenset({"min", "max", "step"})
 
 @dataclass(frozen=True)
 class Gene:
-    """The search samples from `values`; a job may narrow to `options`.
+    """A gene. The search samples from `values`; a job may narrow the gene to any of `options`.
 
-    The two differ for a gene that is fixed by default, such as the adaptive factor of the LTS searches. Values are
-    integers in rising order, or words. A `per_layer` gene has one value in each layer.
+    `values` and `options` differ for a gene that is fixed by default, such as the adaptive factor of the LTS searches.
+    Values are integers in rising order, or words. A `per_layer` gene has one value in each layer.
     """
 
     name: str
@@ -36,9 +36,9 @@ class Gene:
             object.__setattr__(self, "options", self.values)
 
     def narrowed(self, narrowing: Any) -> Gene:
-        """This gene with only these values: one value, a list of values, or {min, max, step} (each optional).
+        """Narrows the gene to one value, a list of values, or {min, max, step} (each optional).
 
-        Raises `SpaceError` if a value is not among `options`, or if none is left.
+        Raises `SpaceError` if a value is not among `options`, or if no value is left.
         """
         if isinstance(narrowing, Mapping):
             values = self._range(narrowing)
@@ -52,13 +52,13 @@ class Gene:
         return self.keeping(values)
 
     def keeping(self, values: Collection[Value]) -> Gene:
-        """This gene with only `values`, in the order of `options`."""
+        """Limits the gene to `values`, in the order of `options`."""
         kept = set(values)
         chosen = tuple(option for option in self.options if option in kept)
         return Gene(self.name, chosen, chosen, self.per_layer)
 
     def describe(self) -> dict[str, Any]:
-        """As JSON: {min, max, step} or {values}, whether per layer, and `options` where they differ."""
+        """Describes the gene as JSON: {min, max, step} or {values}, whether per layer, and `options` if they differ."""
         described: dict[str, Any] = _spread(self.values)
         if self.options != self.values:
             described["options"] = list(self.options)
@@ -68,7 +68,7 @@ class Gene:
         unknown = sorted(str(key) for key in set(bounds) - _RANGE_KEYS)
         if unknown:
             raise self._error(
-                f"a range of {self.name} has min, max and step, not {short(', '.join(unknown))}", dict(bounds)
+                f"a range of {self.name} must have min, max and step, not {short(', '.join(unknown))}", dict(bounds)
             )
         for key, value in bounds.items():
             if isinstance(value, bool) or not isinstance(value, int) or (key == "step" and value < 1):
@@ -76,7 +76,9 @@ class Gene:
                 raise self._error(f"{key} of {self.name} must be {kind}, not {short(value)}", value, key)
         numbers = [option for option in self.options if isinstance(option, int)]
         if not numbers:
-            raise self._error(f"{self.name} has no range: its values are words", dict(bounds))
+            raise self._error(
+                f"{self.name} must be a list of values, because its values are words without a range", dict(bounds)
+            )
         low, high = bounds.get("min", numbers[0]), bounds.get("max", numbers[-1])
         inside = [number for number in numbers if low <= number <= high]
         start = low if low in numbers else (inside[0] if inside else low)
@@ -92,7 +94,7 @@ class Gene:
 
 
 def in_words(values: Sequence[Value]) -> str:
-    """Values for an error message: `128 to 1024 in steps of 64`, or a list."""
+    """Formats values for an error message: `128 to 1024 in steps of 64`, or a list."""
     spread = _spread(values)
     if "min" in spread and spread["step"] == 1:
         return f"{spread['min']} to {spread['max']}"
@@ -110,25 +112,25 @@ def _spread(values: Sequence[Value]) -> dict[str, Any]:
 
 
 def steps(low: int, high: int, step: int) -> tuple[int, ...]:
-    """The values from `low` to `high`, both included."""
+    """Integers from `low` to `high` in steps of `step`, both ends included."""
     return tuple(range(low, high + 1, step))
 
 
 IDENTITY = "identity"
 MIN_ATTENTION, MIN_MIXING = "min_attention_percent", "min_mixing_percent"
-"""The genes of minimum shares; a space without one of them has no minimum."""
+"""Genes of minimum shares; a space without such a gene has no minimum."""
 
 # Genes of the spaces of layers (`core.architectures.layers`).
 ATTENTION, SHORT_CONV = "attention", "short_conv"
 """Values of the gene `mixer`."""
 PER_LAYER, UNIFORM = "own", "alike"
-"""Values of the gene `layers`: each layer has its own widths, or all have those of the first."""
+"""Values of the gene `layers`: each layer has its own widths, or all layers have the widths of the first."""
 TIED, UNTIED = "tied", "untied"
 """Values of the gene `output`."""
 VOCABULARY_GENES = ("vocab_size", "output")
-"""Genes of embedding and output head, beside d_model."""
+"""Genes of embedding and output head, except d_model."""
 UNIFORM_GENES = ("n_head", "n_kv_head", "d_inner")
-"""Genes that are the same in all layers unless `layers` says that each has its own."""
+"""Genes that have one value for all layers unless `layers` is `PER_LAYER`."""
 
 GENES: Mapping[str, tuple[str, ...]] = {
     "attention": ("n_head",),
@@ -136,16 +138,16 @@ GENES: Mapping[str, tuple[str, ...]] = {
     "srupp": ("attn_ratio", "attends"),
     IDENTITY: (),
 }
-"""Kind → the genes of a block of this kind. attn_ratio is d_model / d_attn."""
+"""Kind of block → genes of such a block. attn_ratio is d_model / d_attn."""
 
 WIDTHS: Mapping[str, tuple[str, ...]] = {
     kind: tuple(name for name in names if name != "attends") for kind, names in GENES.items()
 }
-"""Kind → its genes that are widths, which must fit d_model."""
+"""Kind of block → genes that are widths, which must fit d_model."""
 
 
 def block_of(kind: str, width: int, values: Mapping[str, Any]) -> Block:
-    """The block of a kind, other than identity, in a model of this width."""
+    """Builds a block of a kind other than identity, in a model of this width."""
     if kind == "attention":
         return Attention(n_head=values["n_head"])
     if kind == "feed_forward":
@@ -154,9 +156,9 @@ def block_of(kind: str, width: int, values: Mapping[str, Any]) -> Block:
 
 
 def genes_of(block: Block, width: int) -> dict[str, Any] | None:
-    """The values of the kind's genes for this block; None for kinds that no space has.
+    """Values of the kind's genes for this block; None for kinds that no space has.
 
-    The block may have further properties (its own head width): build a block of these values and compare.
+    The block may have more properties, such as its own head width: build a block of these values and compare.
     """
     if isinstance(block, Attention):
         return {"n_head": block.n_head}
@@ -169,11 +171,9 @@ def genes_of(block: Block, width: int) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Choice:
-    """A kind of block, for SRU++ with what it attends to, and how it sees other tokens.
+    """A kind of block, for SRU++ with its `attends`, and how the block sees other tokens.
 
-    attention  by attention
-    recurrent  earlier tokens, by its recurrence alone
-    pointwise  not at all
+    attention  by attention recurrent  only earlier tokens, by its recurrence pointwise  not at all
     """
 
     kind: str
@@ -182,7 +182,7 @@ class Choice:
 
 
 def choices(kinds: Sequence[Value], attends: Sequence[Value]) -> tuple[Choice, ...]:
-    """The choices of a block of these kinds, identity excepted, where SRU++ attends to one of `attends`."""
+    """Choices of a block of these kinds, except identity; SRU++ has one choice for each of `attends`."""
     expanded = []
     for kind in map(str, kinds):
         if kind == "srupp":
@@ -194,10 +194,10 @@ def choices(kinds: Sequence[Value], attends: Sequence[Value]) -> tuple[Choice, .
 
 @dataclass(frozen=True)
 class MinimumShare:
-    """Minimum percentages of the blocks that attend to other tokens, and of those that see other tokens at all.
+    """Minimum percentages of the blocks that attend to other tokens, and of the blocks that see other tokens at all.
 
     Recurrences see other tokens, feed-forward blocks do not. A share above 0 means at least one block. Shares are
-    rounded as PAR's n = layers / 5 is: for 20 % 6 of 32, 5 of 24, 7 of 36.
+    rounded like PAR's n = layers / 5: 20 % are 6 of 32, 5 of 24, 7 of 36.
     """
 
     attention_percent: int
@@ -218,8 +218,8 @@ class MinimumShare:
     def count(self, blocks: int, *, attention: int, recurrent: int, pointwise: int) -> int:
         """Number of permitted stacks of `blocks` blocks, given the number of choices of each kind for a block.
 
-        With m blocks that see other tokens, a of which attend:
-        Σ over m of C(blocks, m) · pointwise^(blocks - m) · Σ over a of C(m, a) · attention^a · recurrent^(m - a).
+        For m blocks that see other tokens, a of which attend: Σ over m of C(blocks, m) · pointwise^(blocks - m) · Σ
+        over a of C(m, a) · attention^a · recurrent^(m - a).
         """
         least = self.attention(blocks)
         total = 0

@@ -1,7 +1,7 @@
-"""Maps an architecture to one of llama.cpp's architectures, or names what the GGUF format cannot express.
+"""Maps an architecture to one of llama.cpp's architectures, or reports the fields that the GGUF format cannot express.
 
-Each of those (`GgufKind`) is a family of models, whose variations are in `KIND_RULES`. A layer of llama.cpp is a token
-mixer (attention or short_conv) and a feed_forward: two blocks here.
+Each llama.cpp architecture (`GgufKind`) is a family of models, whose variations are in `KIND_RULES`. A layer of
+llama.cpp is a token mixer (attention or short_conv) and a feed_forward, which are two blocks here.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ GgufKind = Literal[
     "deci",
 ]
 _MAX_IN_MESSAGE = 3
-"""Maximum number of faults in an error's sentence."""
+"""Maximum number of faults in the sentence of an error."""
 _GEMMA3_27B_LAYERS = 62
 LOCAL_LAYERS = 6
-"""Layers of Gemma 3 are local, with a window and this rotary base, except for every sixth."""
+"""Gemma 3's layers are local, with a window and this rotary base, except every sixth layer."""
 LOCAL_BASE = 10_000
 
 
 @dataclass(frozen=True)
 class GgufForm:
-    """An architecture in llama.cpp's terms."""
+    """An architecture in llama.cpp's terms: its kind, and its layers as indices of blocks."""
 
     kind: GgufKind
     layers: tuple[Layer, ...]
@@ -53,7 +53,7 @@ class GgufForm:
 
 @dataclass(frozen=True)
 class KindRules:
-    """The properties of one of llama.cpp's architectures."""
+    """Properties of one of llama.cpp's architectures."""
 
     positions: Literal["learned", "rotary"] = "rotary"
     norm: NormPlace = "pre"
@@ -70,15 +70,15 @@ class KindRules:
     scaling: bool = False
     """Whether rotary positions may be scaled."""
     partial: bool = False
-    """Whether they may rotate only a part of each head."""
+    """Whether rotary positions may rotate fewer than all features of a head."""
     parallel: tuple[Parallel | None, ...] = (None,)
-    """Permitted values of `parallel`, the same in all feed_forwards."""
+    """Permitted values of `parallel`; all feed_forward blocks must have the same value."""
     local: bool = False
     """Whether layers are local, with one window, or global as in Gemma 3 (`LOCAL_LAYERS`)."""
     scaled: bool = False
     """Whether the embedding is multiplied by √d_model."""
     without_positions: int | None = None
-    """Every how many layers one has no rotation."""
+    """Interval of layers without rotation: every n-th layer; None if all layers rotate."""
     multipliers: bool = False
     """Whether embedding, attention scores, residual updates and logits may have multipliers."""
     output_bias: bool = False
@@ -138,14 +138,14 @@ KIND_RULES: Mapping[GgufKind, KindRules] = {
     "gemma3": KindRules(norm="both", activations=("gelu_tanh",), qk_norm=True, local=True, scaled=True),
     "deci": KindRules(scaling=True, free=frozenset({"n_head", "n_kv_head", "d_inner"}), parts=True),
 }
-"""Rules by kind, in the order in which they are tried."""
+"""Rules by kind, in the order in which kinds are tried."""
 
 
 def gguf_form(architecture: Architecture, numbers: str = "float32") -> GgufForm:
-    """The architecture in llama.cpp's terms.
+    """Expresses the architecture in llama.cpp's terms.
 
-    `numbers` is the format of the weights: quantised ones need rows of whole blocks. Raises `InvalidInput` that names
-    the fields which GGUF cannot express, each with the reason.
+    `numbers` is the format of the weights; quantised formats need rows of whole blocks. Raises `InvalidInput` that
+    names the fields that GGUF cannot express, each with the reason.
     """
     kind, faults = _nearest(architecture, numbers)
     if faults:
@@ -160,7 +160,7 @@ def gguf_form(architecture: Architecture, numbers: str = "float32") -> GgufForm:
 
 
 def gguf_fault(architecture: Architecture, numbers: str = "float32") -> str | None:
-    """The fields that GGUF cannot express, with the reasons; None if it can express all."""
+    """Fields that GGUF cannot express, with the reasons; None if GGUF can express the architecture."""
     _, faults = _nearest(architecture, numbers)
     return _sentence(faults) if faults else None
 
@@ -170,7 +170,7 @@ EXPRESSIBLE = (
     "layer throughout; Llama with widths by layer and parts left out, without biases; LFM2, which mixes in short_conv. "
     "In a search: a space narrowed to loads_in=llamacpp"
 )
-"""What GGUF can express, as text for errors."""
+"""Description of what GGUF can express, as text for errors."""
 
 
 def _sentence(faults: list[Fault]) -> str:
@@ -179,8 +179,8 @@ def _sentence(faults: list[Fault]) -> str:
 
 
 def _nearest(architecture: Architecture, numbers: str) -> tuple[GgufKind, list[Fault]]:
-    """The first kind that can express this model, else the one with the fewest faults (first of block kinds, then of
-    all); with its faults.
+    """First kind that can express this model, else the kind with the fewest faults (first of block kinds, then of all);
+    with the faults of that kind.
     """
     by_kind: list[tuple[int, int, GgufKind, list[Fault]]] = []
     for kind, rules in KIND_RULES.items():
@@ -209,7 +209,7 @@ def _faults(architecture: Architecture, kind: GgufKind, rules: KindRules) -> Ite
     if rules.convolutions:
         convolutions = of_kind(architecture, ShortConv)
         if not convolutions:
-            yield Fault("blocks", len(architecture.blocks), f"its {kind} has a short_conv among them")
+            yield Fault("blocks", len(architecture.blocks), f"its {kind} needs a short_conv among them")
         for index, block in convolutions:
             if block.bias:
                 yield Fault(f"blocks.{index}.bias", block.bias, f"its {kind} has False")
@@ -234,7 +234,7 @@ def _expected_blocks(kind: GgufKind, rules: KindRules) -> str:
 
 
 def _frame_faults(architecture: Architecture, kind: GgufKind, rules: KindRules) -> Iterator[Fault]:
-    """Faults of everything but the blocks."""
+    """Faults of all sections of the description except the blocks."""
     positions, embedding, output = architecture.positions, architecture.embedding, architecture.output
     if positions.kind != rules.positions:
         yield Fault("positions.kind", positions.kind, f"its {kind} has {rules.positions} positions, no segment memory")
@@ -275,7 +275,7 @@ def _frame_faults(architecture: Architecture, kind: GgufKind, rules: KindRules) 
 def _attention_faults(architecture: Architecture, kind: GgufKind, rules: KindRules) -> Iterator[Fault]:
     attentions = of_kind(architecture, Attention)
     if not attentions:
-        yield Fault("blocks", len(architecture.blocks), f"its {kind} has an attention among them")
+        yield Fault("blocks", len(architecture.blocks), f"its {kind} needs an attention among them")
     for index, block in attentions:
         bias, width = architecture.attention_bias(block), block.n_head * architecture.d_head(block)
         for field, value, holds, has in (
@@ -339,7 +339,7 @@ def _local_faults(architecture: Architecture, kind: GgufKind) -> Iterator[Fault]
 
 
 def _unquantised(architecture: Architecture, numbers: str) -> Iterator[Fault]:
-    """Rows that are not a whole number of blocks, in formats without a fallback."""
+    """Faults of rows that are not a whole number of blocks, in formats without a fallback."""
     if numbers not in GGUF_QUANTISED - MIXTURES:
         return
     rows: list[tuple[str, int]] = [("d_model", architecture.d_model)]

@@ -1,11 +1,11 @@
-"""The format of each matrix in a quantised GGUF file.
+"""Number format of each matrix in a quantised GGUF file.
 
-q8_0 and q4_0 have one format for all. q4_k_m, q5_k_m, q6_k and iq4_nl are the mixtures of llama.cpp's
+q8_0 and q4_0 have one format for all matrices. q4_k_m, q5_k_m, q6_k and iq4_nl are the mixtures of llama.cpp's
 `llama_model_quantize` without an importance matrix (`src/llama-quant.cpp`, 2026.10): the output matrix has six bits,
 and in some layers the values and the down projection have more bits than other matrices. Rows that are not whole blocks
-of 256 weights have blocks of 32, or else float16. llama.cpp makes the same bytes of the same weights.
+of 256 weights have blocks of 32, or else float16. llama.cpp produces the same bytes from the same weights.
 
-Not included: five instead of four bits for the values of models of 80 layers (Llama with 70 billion parameters).
+Not supported: five instead of four bits for the values of models of 80 layers (Llama with 70 billion parameters).
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _USUAL: Mapping[GgufQuantisation, GgufBlocks] = {
 _RAISED: Mapping[GgufQuantisation, GgufBlocks] = {"q4_k_m": "q6_k", "q5_k_m": "q6_k", "iq4_nl": "q5_k"}
 MIXTURES = frozenset(_USUAL) - {"q8_0", "q4_0"}
 _SMALLER: Mapping[GgufBlocks, GgufBlocks] = {"q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
-"""The fallback for rows that are not whole blocks of 256: blocks of 32."""
+"""Fallback formats, with blocks of 32, for rows that are not whole blocks of 256."""
 _GROUPED = 4
-"""Query heads per key head from which on iq4_nl has more bits for values."""
+"""Number of query heads per key head from which iq4_nl has more bits for values."""
 
 
 def is_raised(numbers: GgufQuantisation, part: Part, index: Any, count: Any, group: Any) -> Any:
-    """Whether a matrix has more bits than the mixture's others; for numbers or arrays.
+    """Whether a matrix has more bits than the mixture's other matrices; takes numbers or arrays.
 
-    `index`: that of its attention (values) or layer (down), of `count` in the model. `group`: query heads per key head
-    in the first layer, 0 if that has no attention.
+    `index`: index of the matrix's attention (values) or layer (down), among `count` in the model. `group`: query heads
+    per key head in the first layer, 0 if that layer has no attention.
     """
     if part == "values" and numbers == "iq4_nl":
         return group >= _GROUPED
@@ -53,7 +53,7 @@ def is_raised(numbers: GgufQuantisation, part: Part, index: Any, count: Any, gro
 
 
 def formats_of(numbers: GgufQuantisation, part: Part, raised: bool = False) -> tuple[GgufBlocks, ...]:
-    """Formats of a matrix in order: it has the first one whose blocks fill its rows, else float16."""
+    """Formats of a matrix in order of preference: the first whose blocks fill its rows applies, else float16."""
     blocks = _RAISED.get(numbers, _USUAL[numbers]) if raised else _USUAL[numbers]
     if part == "output" and numbers in MIXTURES:
         blocks = "q6_k"
@@ -61,5 +61,5 @@ def formats_of(numbers: GgufQuantisation, part: Part, raised: bool = False) -> t
 
 
 def format_of_rows(formats: tuple[GgufBlocks, ...], width: int) -> GgufBlocks | Literal["f16"]:
-    """The format of a matrix with rows of `width` weights."""
+    """Format of a matrix with rows of `width` weights, the first of `formats` whose blocks fill a row."""
     return next((blocks for blocks in formats if width % GGUF_BLOCKS[blocks][0] == 0), "f16")

@@ -1,6 +1,6 @@
 """Counts and enumerates the stacks of a space of layers (`core.architectures.layers`).
 
-A layer is never empty, and a layer without feed-forward is followed by one with a mixer.
+A layer is never empty, and a layer without feed-forward is followed by a layer with a mixer.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ from edgefront.core.architectures.space import Genome
 
 @dataclass(frozen=True)
 class LayerStacks(FramedSpace, ABC):
-    """The genes of layers, and all stacks of these genes."""
+    """Base class of spaces of layers: their genes, and the count and enumeration of all stacks of these genes."""
 
     def size(self) -> int:
-        """Σ over d_model, vocabulary genes and n_layer of the stacks: with attention once for each d_head or n_head of
-        the whole model, without attention once."""
+        """Number of architectures: Σ over d_model, vocabulary genes and n_layer of the stacks.
+
+        A stack with attention counts once for each d_head or n_head of the whole model, a stack without attention once.
+        """
         return self._size
 
     def enumerate(self) -> Iterator[Genome]:
@@ -47,12 +49,12 @@ class LayerStacks(FramedSpace, ABC):
             for chosen, n_layer, heads in product(product(*vocabularies), depths, every_heads):
                 whole = {"n_layer": n_layer, "d_model": width, **dict(chosen), **heads, **floor, **layers}
                 for mixers in self._mixers(n_layer, ()):
-                    # Heads without an attention layer give one genome, not one for each of their values.
+                    # A stack without attention gives one genome, not one for each value of the heads.
                     if heads == every_heads[0] or any(value in self.can_attend for value in mixers):
                         yield from self._shaped(whole, mixers)
 
     def _mixers(self, n_layer: int, first: tuple[Value, ...]) -> Iterator[tuple[Value, ...]]:
-        """The deciding gene's values in the layers of every permitted stack with these first layers."""
+        """Values of the deciding gene in every permitted stack of `n_layer` layers that begins with `first`."""
         if len(first) == n_layer:
             yield first
             return
@@ -65,7 +67,7 @@ class LayerStacks(FramedSpace, ABC):
                 yield from self._mixers(n_layer, (*first, value))
 
     def _shaped(self, whole: Genome, mixers: tuple[Value, ...]) -> Iterator[Genome]:
-        """One genome for each assignment of widths to these layers; unused genes have their first value."""
+        """One genome for each assignment of widths to the layers `mixers`; unused genes have their first value."""
         n_layer, uniform = len(mixers), self._layers_value == UNIFORM
         heads = mixers if self.deciding == "n_head" else (whole["n_head"],) * n_layer
         attends = [value in self.can_attend for value in mixers]
@@ -87,7 +89,7 @@ class LayerStacks(FramedSpace, ABC):
         beyond = {name: gene.values[0] for name, gene in self._genes.items()}
         beyond["n_kv_head"] = self.groups_of(int(whole.get("n_head", beyond["n_head"])))[0]
         shown = [(name, values) for name in self._genes for values in choices.get(name, ())]
-        # One product over all layers: it is lazy in its results but not in its arguments.
+        # One product over all layers, because `product` is lazy in its results but not in its arguments.
         for assigned in product(*(values for _, values in shown)):
             layers: dict[str, list[Value]] = {self.deciding: list(mixers), **{name: [] for name in choices}}
             for (name, _), value in zip(shown, assigned, strict=True):
@@ -118,7 +120,7 @@ class LayerStacks(FramedSpace, ABC):
             tables = self._stacks(attentions * self._windows)[n_layer]
             return sum(number for table in tables for count, number in table.items() if count >= least)
         if self.deciding != "mixer":
-            # All layers attend, or none does.
+            # Either all layers attend, or no layer does.
             all_attend: int = attentions * self._windows**n_layer * (inner + may_lack)
             return all_attend + (inner if 0 in self.gene("n_head").values and not least else 0)
         total = 0
@@ -128,8 +130,10 @@ class LayerStacks(FramedSpace, ABC):
         return total * (inner + may_lack)
 
     def _stacks(self, ways: int) -> list[tuple[dict[int, int], dict[int, int]]]:
-        """For each number of layers: number of layers that attend, each in `ways` ways → number of stacks whose first
-        layer has a mixer, and of those whose first layer has none."""
+        """For each number of layers two tables: number of attending layers, each in `ways` ways → number of stacks.
+
+        The first table has the stacks whose first layer has a mixer, the second has all others.
+        """
         if ways in self._tables:
             return self._tables[ways]
         inner = len(self.inner_values_left)
@@ -141,7 +145,7 @@ class LayerStacks(FramedSpace, ABC):
             new_plain: dict[int, int] = {}
             for count in {*mixed, *plain}:
                 with_mixer, without = mixed.get(count, 0), plain.get(count, 0)
-                # A layer without feed-forward is the last one, or followed by one with a mixer.
+                # A layer without feed-forward is the final layer, or is followed by a layer with a mixer.
                 whole = inner * (with_mixer + without) + self._may_lack * with_mixer
                 if ways:
                     new_mixed[count + 1] = new_mixed.get(count + 1, 0) + ways * whole
@@ -155,17 +159,17 @@ class LayerStacks(FramedSpace, ABC):
 
     @cached_property
     def _tables(self) -> dict[int, list[tuple[dict[int, int], dict[int, int]]]]:
-        """Results of `_stacks`."""
+        """Cached results of `_stacks`."""
         return {}
 
     @property
     def _windows(self) -> int:
-        """Number of values of an attention's window."""
+        """Number of values of an attention's window gene."""
         return len(self._genes["window"].values) if "window" in self._genes else 1
 
     @property
     def _may_lack(self) -> bool:
-        """Whether a layer may lack feed-forward."""
+        """Whether a layer may lack the feed-forward block."""
         return 0 in self.gene("d_inner").values
 
     @property
@@ -173,17 +177,17 @@ class LayerStacks(FramedSpace, ABC):
         return self.deciding == "mixer" and SHORT_CONV in self.gene("mixer").values
 
     def _attentions(self, heads: Mapping[str, int]) -> int:
-        """Number of ways in which a layer may attend, without its window."""
+        """Number of combinations of heads and key-value heads with which a layer may attend."""
         numbers = [heads["n_head"]] if "n_head" in heads else [int(n) for n in self.gene("n_head").values if n]
         return sum(len(self.groups_of(number)) for number in numbers)
 
     def groups_of(self, n_head: int) -> tuple[int, ...]:
-        """The values of n_kv_head that divide n_head; all of them for n_head 0."""
+        """Values of n_kv_head that divide n_head; all values for n_head 0."""
         values = tuple(map(int, self.gene("n_kv_head").values))
         return tuple(value for value in values if n_head % value == 0)
 
     def floor(self, n_layer: int, percent: int) -> int:
-        """Minimum number of layers that attend."""
+        """Minimum number of layers that attend, for a minimum share in percent."""
         return MinimumShare(percent, 0).attention(n_layer)
 
     @property
@@ -191,17 +195,17 @@ class LayerStacks(FramedSpace, ABC):
         return () if self._genes["n_head"].per_layer else ("n_head",)
 
     def _fitting(self, name: str, values: Sequence[Value], width: int) -> tuple[int, ...]:
-        """Heads divide d_model into even widths, because rotary positions rotate pairs."""
+        """Values that divide d_model into even widths, because rotary positions rotate pairs of features."""
         return tuple(int(number) for number in values if width % (2 * int(number)) == 0)
 
     @cached_property
     def deciding(self) -> str:
-        """The gene that decides whether a layer attends."""
+        """Name of the gene that decides whether a layer attends."""
         return "mixer" if "mixer" in self._genes else "n_head"
 
     @cached_property
     def attending_values(self) -> tuple[Value, ...]:
-        """Values of the deciding gene with attention; all if none has it."""
+        """Values of the deciding gene that mean attention; all values if none means attention."""
         values = self._genes[self.deciding].values
         return tuple(value for value in values if value in self.can_attend) or values
 
@@ -212,7 +216,7 @@ class LayerStacks(FramedSpace, ABC):
 
     @cached_property
     def inner_values(self) -> tuple[Value, ...]:
-        """Values of d_inner of a feed-forward block; only 0 if there is none."""
+        """Values of d_inner above 0; only 0 if there are none."""
         return self.inner_values_left or self.gene("d_inner").values
 
     @property
@@ -231,6 +235,6 @@ class LayerStacks(FramedSpace, ABC):
 
     @cached_property
     def _layers_value(self) -> str:
-        """The value of `layers` that includes the architectures of the other."""
+        """Value of the gene `layers` whose architectures include those of the other value."""
         values = self._genes["layers"].values if "layers" in self._genes else (PER_LAYER,)
         return PER_LAYER if PER_LAYER in values else UNIFORM

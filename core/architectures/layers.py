@@ -1,8 +1,8 @@
-"""Spaces of layers: each has a token mixer and a feed-forward block of its own widths, or only one of them.
+"""Spaces of layers: each layer has a token mixer and a feed-forward block of its own widths, or only one of the two.
 
 A mixer is attention with grouped queries, or a short convolution. Different stacks of layers are different
-architectures: a layer is never empty, and a layer without feed-forward is followed by one with a mixer (else the two
-would be one layer).
+architectures, because a layer is never empty, and a layer without feed-forward is followed by a layer with a mixer
+(otherwise the two would be one layer).
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayeredSpace(LayerStacks):
-    """Decoders of n_layer layers.
+    """Space of decoders with n_layer layers.
 
     Genes, in this order, all optional: n_layer, d_model, vocab_size, output, d_head, min_attention_percent (of the
-    layers), layers; and per layer mixer, n_head, n_kv_head, window, d_inner. With d_head, n_head is per layer, and 0 is
-    a layer without attention; without d_head, n_head is of the whole model and divides d_model, and `mixer` decides
-    which layers attend. d_inner 0 is a layer without feed-forward, window 0 sees all tokens.
+    layers), layers; and per layer mixer, n_head, n_kv_head, window, d_inner. With d_head, n_head is per layer, and 0
+    means a layer without attention. Without d_head, n_head is of the whole model and divides d_model, and `mixer`
+    decides which layers attend. d_inner 0 means a layer without feed-forward, window 0 sees all tokens.
     """
 
     loads_in_part: ClassVar[bool] = True
     attention: Attention = field(default=Attention(n_head=1, bias="none"), kw_only=True)
-    """The properties of attention without a gene."""
+    """Attention with the properties that are not genes."""
     feed_forward: FeedForward = field(default=FeedForward(d_inner=1, gated=True, bias=False), kw_only=True)
     short_conv: ShortConv = field(default=ShortConv(), kw_only=True)
     stock_attention: tuple[int, ...] | None = field(default=None, kw_only=True)
-    """Layers of the stock model with attention instead of a convolution; None: all."""
+    """Layers of the stock model with attention instead of a convolution; None for all layers."""
     model: Architecture | None = field(default=None, kw_only=True)
-    """The model that the search starts from, its baseline."""
+    """Model that the search starts from, and its only baseline."""
     origin: Genome | None = field(default=None, kw_only=True, compare=False)
-    """The genome of `model` before any narrowing."""
+    """Genome of `model` before any narrowing."""
 
     def make_operators(self) -> LayerOperators:
         from edgefront.core.architectures.operators.layered import LayerOperators
@@ -73,7 +73,7 @@ class LayeredSpace(LayerStacks):
         return self.genome_of(architecture) is not None
 
     def genome_of(self, architecture: Architecture) -> Genome | None:
-        """A genome that describes this architecture, or None. Genes that it does not use are arbitrary."""
+        """Genome that describes this architecture, with any values for unused genes; None if there is none."""
         blocks = architecture.blocks
         layers = layers_of(block.kind for block in blocks)
         known = all(isinstance(block, Attention | ShortConv | FeedForward) for block in blocks)
@@ -100,7 +100,7 @@ class LayeredSpace(LayerStacks):
 
     @cached_property
     def seed(self) -> Genome | None:
-        """The genome of `model`, or the nearest one after narrowing."""
+        """Genome of `model`, or the nearest genome after narrowing; None without `model`."""
         if self.origin is None:
             return None
         deep = {name: value for name, value in self.origin.items() if isinstance(value, list)}
@@ -110,9 +110,9 @@ class LayeredSpace(LayerStacks):
     # Baselines ---------------------------------------------------------------------------------------------------
 
     def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
-        """`model`; else the stock model, or the nearest permitted shape, at each depth.
+        """Baselines: `model` if there is one; else the stock model, or the nearest permitted shape, at each depth.
 
-        Depths need not be permitted: users compare with the stock model as it is.
+        Depths need not be permitted, because users compare with the unmodified stock model.
         """
         if self.model is not None:
             return (self.model,)
@@ -145,7 +145,7 @@ class LayeredSpace(LayerStacks):
         attention = self.block(ATTENTION, {**genome, "window": 0})
         feed_forward = self.block("feed_forward", genome)
         attention_layers = range(depth) if self.stock_attention is None else self.stock_attention
-        # If none of the first layers attends, the last one does.
+        # If none of these layers attends, the final layer does.
         some = {layer for layer in attention_layers if layer < depth} or {depth - 1}
         mixers = [attention if layer in some else self.short_conv for layer in range(depth)]
         return [block for mixer in mixers for block in (mixer, feed_forward)]
@@ -153,9 +153,11 @@ class LayeredSpace(LayerStacks):
     # Loaders -----------------------------------------------------------------------------------------------------
 
     def loadable(self, loader: Loader) -> Mapping[str, Sequence[Value]]:
-        """llama.cpp's `deci` has widths by layer and layers without a part, but no biases, query norms and multipliers.
-        Its other architectures, and all of transformers, have both parts and the same widths in all layers; those with
-        short convolutions have no windows. All need attention.
+        """Gene → values with which a loader loads every architecture.
+
+        llama.cpp's `deci` has widths by layer and layers without mixer or feed-forward, but no biases, query norms and
+        multipliers. Its other architectures, and all of transformers, have mixer and feed-forward and the same widths
+        in all layers; architectures with short convolutions have no windows. All need attention.
         """
         loads: dict[str, Sequence[Value]] = {}
         attention, feed_forward = self.attention, self.feed_forward
@@ -179,12 +181,13 @@ class LayeredSpace(LayerStacks):
         return {name: values for name, values in loads.items() if name in self._genes}
 
     def _widths_that_load(self, loader: Loader) -> dict[str, Sequence[Value]]:
-        """d_model and n_head, where the loader needs them to fit: the heads of `model`, or those that fit most widths,
-        and these widths. With learned positions no grouped queries.
+        """Values of d_model and n_head, if the loader needs fitting ones: the heads of `model`, or of most widths.
+
+        With learned positions the loader supports no grouped queries.
         """
         attention, d_heads = self.attention, self.gene("d_head").values
         learned = isinstance(self.frame.positions, LearnedPositions)
-        # In transformers only llama has biases in the whole layer and no query norms.
+        # In transformers only llama has biases in all linear layers and no query norms.
         biased = self.feed_forward.bias or (attention.bias == "all" and not attention.qk_norm)
         if not learned and not (biased and loader == "transformers"):
             return {}
@@ -208,7 +211,7 @@ class LayeredSpace(LayerStacks):
     # Blocks ------------------------------------------------------------------------------------------------------
 
     def block(self, kind: str, values: Mapping[str, Any]) -> Block:
-        """The block of a kind with these values of its genes: n_head (not 0), n_kv_head, window, d_head; or d_inner."""
+        """Builds a block of a kind from values of its genes: n_head (not 0), n_kv_head, window, d_head; or d_inner."""
         if kind == ATTENTION:
             heads = {"n_head": values["n_head"], "n_kv_head": values["n_kv_head"], "d_head": values.get("d_head")}
             window = {"window": values["window"] or None} if "window" in self._genes else {}
@@ -236,7 +239,7 @@ class LayeredSpace(LayerStacks):
             space = space._keeping({"n_head": {int(n) for n in space.gene("n_head").values if n}})
             if not space.gene("n_head").values:
                 raise SpaceError(
-                    f"no architecture is left in {self.name}: layers have no attention and no feed-forward",
+                    f"no architecture is left in {self.name}, because layers have neither attention nor feed-forward",
                     field="d_inner",
                     value=[0],
                     allowed="a d_inner or an n_head above 0",
@@ -255,7 +258,7 @@ class LayeredSpace(LayerStacks):
         return super(LayeredSpace, space)._consistent()._with_groups()
 
     def _with_groups(self) -> LayeredSpace:
-        """Without values of n_head that no n_kv_head divides, and values of n_kv_head that divide no n_head."""
+        """Removes values of n_head that no n_kv_head divides, and values of n_kv_head that divide no n_head."""
         groups = [int(value) for value in self.gene("n_kv_head").values]
         heads = [int(value) for value in self.gene("n_head").values]
         fitting = {number for number in heads if any(number % group == 0 for group in groups)}
@@ -299,7 +302,7 @@ class LayeredSpace(LayerStacks):
         return TIED if tied else UNTIED
 
     def _used(self, mixer: Block | None, feed_forward: Block | None) -> dict[str, Value]:
-        """Gene → value, for the genes that a layer uses."""
+        """Gene → value, for the genes that describe one layer of these blocks."""
         values: dict[str, Value] = {"d_inner": feed_forward.d_inner if isinstance(feed_forward, FeedForward) else 0}
         if self.deciding == "mixer":
             values["mixer"] = "none" if mixer is None else mixer.kind

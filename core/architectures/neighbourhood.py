@@ -1,6 +1,6 @@
-"""The part of a space around a given model: architectures of other depths and widths, or without some parts.
+"""The space around a given model: architectures of other depths and widths, or with fewer blocks.
 
-The spaces of layers (`llama`, `lfm`) take everything without a gene from the model: positions, norms, activation,
+The spaces of layers (`llama`, `lfm`) take all properties without a gene from the model: positions, norms, activation,
 embedding, biases, gates, the width of heads. So they contain any decoder whose layers have these in common.
 """
 
@@ -25,18 +25,18 @@ from edgefront.core.common.errors import ArchitectureError, SpaceError
 
 BASES = (LLAMA, LFM)
 AUTO = "auto"
-"""Name of the first space that contains the model, or else of the one with the fewest faults."""
+"""Name for automatic choice: the first space that contains the model, or else the space with the fewest faults."""
 NEAR = (0.5, 1.5)
-"""Minimum and maximum width, as factors of the model's; depth grows by at most a quarter."""
+"""Minimum and maximum width, as factors of the model's width; depth grows by at most a quarter."""
 MAX_LAYERS = 256
 _MAX_FAULTS = 20
 
 
 def space_around(model: Mapping[str, Any] | Architecture, name: str, *, parts: bool = False) -> LayeredSpace:
-    """The space of this name, or of the name `auto`, around a model; with `parts` only submodels, none wider or deeper.
+    """The space `name` (or chosen by `auto`) around a model; `parts` limits it to submodels, none wider or deeper.
 
-    Raises `ArchitectureError` that names `model` if it is not a model, and `SpaceError` if the space cannot contain it:
-    `errors` has one mapping for each field, with field, value, allowed and detail.
+    Raises `ArchitectureError` that names `model` if the model is invalid, and `SpaceError` if the space cannot contain
+    it: `errors` has one mapping for each field, with field, value, allowed and detail.
     """
     try:
         architecture = Architecture.parse(model)
@@ -57,7 +57,7 @@ def _around(name: str, text: str, parts: bool) -> LayeredSpace:
     faults = list(_faults(base, model))
     space = None if faults else _space(base, model, parts)
     if space is None:
-        faults = faults or [Fault("blocks", len(model.blocks), "no values of its genes give these layers")]
+        faults = faults or [Fault("blocks", len(model.blocks), "the space's genes cannot express these layers")]
         nearest = _nearest(model)
         other = "" if nearest is base or list(_faults(nearest, model)) else f"; the space {nearest.name} has it"
         raise SpaceError(
@@ -79,13 +79,13 @@ def _nearest(model: Architecture) -> LayeredSpace:
 
 def _faults(base: LayeredSpace, model: Architecture) -> Iterator[Fault]:
     if model.source is not None:
-        yield Fault("source", "an architecture", "the space has no encoders")
+        yield Fault("source", "an architecture", "the space has only models without an encoder")
     if not model.causal:
         yield Fault("causal", False, "the space has decoders")
     if model.output.kind != "tokens":
         yield Fault("output.kind", model.output.kind, "its models score tokens")
     if (layers := len(layers_of(block.kind for block in model.blocks))) > MAX_LAYERS:
-        yield Fault("blocks", len(model.blocks), f"these are {layers} layers; the space has at most {MAX_LAYERS}")
+        yield Fault("blocks", len(model.blocks), f"the model has {layers} layers; the space has at most {MAX_LAYERS}")
     if isinstance(model.positions, RelativePositions):
         yield Fault("positions.kind", "relative", "its attention has no projection of distances")
     has_mixers = base.deciding == "mixer"
@@ -125,7 +125,7 @@ def _faults(base: LayeredSpace, model: Architecture) -> Iterator[Fault]:
 
 
 def _space(base: LayeredSpace, model: Architecture, parts: bool) -> LayeredSpace | None:
-    """The space around a model without faults; None if no genome describes the model."""
+    """Builds the space around a model without faults; None if no genome describes the model."""
     attention, feed_forward, convolution = (
         next((block for _, block in of_kind(model, kind)), None) for kind in (Attention, FeedForward, ShortConv)
     )
@@ -153,7 +153,7 @@ def _space(base: LayeredSpace, model: Architecture, parts: bool) -> LayeredSpace
 
 
 def _genes(base: LayeredSpace, model: Architecture, parts: bool) -> Iterator[Gene]:
-    """The base's genes with the model's values and values near them; for submodels only lower ones."""
+    """Genes of the base with the model's values and values near them; for submodels only lower values."""
     attentions = [block for _, block in of_kind(model, Attention)]
     genome = {
         "n_layer": [len(layers_of(block.kind for block in model.blocks))],
@@ -194,7 +194,7 @@ def _genes(base: LayeredSpace, model: Architecture, parts: bool) -> Iterator[Gen
 def _around_values(gene: Gene, own: Sequence[int], model: Architecture, parts: bool) -> Gene:
     if not own:
         return gene
-    # A model with another window, or another factor of the embedding, is not a submodel.
+    # A different window, or a different factor of the embedding, does not give a submodel.
     if parts and (gene.name == "window" or (gene.name == "d_model" and model.scaled_embedding)):
         return Gene(gene.name, tuple(own), options=_joined(gene.options, own), per_layer=gene.per_layer)
     low, high = min(value for value in own if value or len(own) == 1) * NEAR[0], max(own) * NEAR[1]

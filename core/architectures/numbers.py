@@ -1,4 +1,4 @@
-"""Real numbers in a description: canonical JSON has no floats, so each is an integer or a text."""
+"""Real numbers in a description, each an integer or a text, because canonical JSON has no floats."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from edgefront.core.common.validation import form
 
 MAX_FLOAT32 = 3.4028234663852886e38
-"""The largest float32; model files have these numbers as float32."""
+"""Largest float32, the maximum because model files store these numbers as float32."""
 _MAX_WHOLE = 1 << 53
-"""A float represents every integer up to here."""
+"""Largest integer up to which a float represents every integer."""
 _WORDS = "a positive number of at most 3.4e38"
 _TEXT = form(r"^[0-9]{1,40}(\.[0-9]{1,40})?(e[+-]?[0-9]{1,3})?$", f"{_WORDS}, as text")
 
 
 def is_positive(value: Any) -> bool:
-    """Whether this is a positive number that float32 can represent."""
+    """Whether the value is a positive number that float32 can represent."""
     return type(value) in (int, float) and 0 < value <= MAX_FLOAT32
 
 
 def as_text(value: float) -> str:
-    """The shortest text that is parsed as this number; powers of ten below one as 1e-5."""
+    """Shortest text that is parsed as this number; powers of ten below one as 1e-5."""
     value = float(value)
     power = f"1e{round(math.log10(value))}"
     return power if value < 1 and float(power) == value else repr(value)
 
 
 def as_number(value: float) -> int | str:
-    """An integer as it is, any other number as text."""
+    """Canonical form of a number: an integer as it is, any other number as text."""
     return int(value) if value == int(value) and value <= _MAX_WHOLE else as_text(value)
 
 
@@ -49,11 +49,11 @@ def _read(value: Any) -> Any:
     else:
         number = value if type(value) is int else math.nan
     if not is_positive(number):
-        raise ValueError(f"must be {_WORDS}: a whole one, or any other as text")
+        raise ValueError(f"must be {_WORDS}, whole or as text")
     return as_number(number)
 
 
 NumberText = Annotated[str, Field(pattern=_TEXT), AfterValidator(_read_text)]
-"""A positive number, as text: "1e-5"."""
+"""A positive number as text: "1e-5"."""
 Number = Annotated[int | str, BeforeValidator(_read)]
-"""A positive number: 10000, or "10000.5"."""
+"""A positive number as an integer or text: 10000, or "10000.5"."""

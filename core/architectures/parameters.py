@@ -4,18 +4,18 @@ D is d_model, A = n_head·d_head, K = n_kv_head·d_head (A unless queries are gr
 A layer norm over w features has 2·w parameters, an RMS norm w. By block:
 
 - attention: 2·A·D + 2·K·D, biases of A + 2·K for "qkv" and D more for "all", and a norm over D; with qk_norm 2·d_head,
-  or A + K where it is "whole". Under relative positions A·D more, no biases, and 2·A for u and v unless they are shared
+  or A + K if qk_norm is "whole". With relative positions A·D more, no biases, and 2·A for u and v unless shared
 - feed-forward: 2·D·f, biases of f + D, and a norm over D unless it shares the attention's; gated D·f more, and f of
   biases. With norm "both" attention, feed-forward and short convolutions have another norm over D
 - SRU: 3·D² + 4·D, or 4·D·p + 4·D through a projection
 - SRU++: 4·D·p + 2·p + 4·D, and 2·p² + 1 with attention
 - short convolution: 4·D² + kernel·D, biases of 5·D, and a norm over D
 
-Decoder parameters are those of the blocks and the final norm: the proxy of LTS (arXiv 2203.02094), Σ(4·D² + 9·D + 2·D·f
-+ f) + 2·D for GPT-2 (Tables 6 and 7), Σ(5·D² + 7·D + 2·D·f + f) for Transformer-XL as LTS has it (Tables 4 and 5: u and
-v in each layer, no final norm). Position parameters are the table of learned positions, or u and v where all blocks
-share them. Embedding parameters are everything else: embedding matrices, projections, segments and their norm, and the
-whole output layer. The parameters of an encoder (`source`) count in the same groups.
+Decoder parameters are the parameters of the blocks and the final norm: the proxy of LTS (arXiv 2203.02094). They are
+Σ(4·D² + 9·D + 2·D·f + f) + 2·D for GPT-2 (Tables 6 and 7), and Σ(5·D² + 7·D + 2·D·f + f) for LTS's Transformer-XL
+(Tables 4 and 5: u and v in each layer, no final norm). Position parameters are the table of learned positions, or u and
+v if all blocks share them. Embedding parameters are all others: embedding matrices, projections, segments and their
+norm, and the whole output layer. The parameters of an encoder (`source`) count in the same groups.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ Group = Literal["decoder", "position", "embedding"]
 
 
 class ParameterSpec(NamedTuple):
-    """A named tensor. The name is the same in torch (state_dict), in ONNX (initializer) and in safetensors.
+    """Name, shape and initialisation of one parameter tensor.
 
-    `fill` is the initialisation of an untrained model: "random" is uniform with standard deviation 0.02, "int4_scale"
-    the scale of random weights in int4 (`core.model_files.random_values`).
+    The name is the same in torch (state_dict), in ONNX (initializer) and in safetensors. `fill` initialises an
+    untrained model: "random" is uniform with standard deviation 0.02, "int4_scale" the scale of random int4 weights
+    (`core.model_files.random_values`).
     """
 
     name: str
@@ -50,14 +51,14 @@ class ParameterSpec(NamedTuple):
 
     @property
     def group(self) -> Group:
-        """The published count that it belongs to. Parameters of an encoder are in the same groups."""
+        """Published count to which the parameter belongs. Parameters of an encoder are in the same groups."""
         part = self.name.removeprefix("source.").partition(".")[0]
         if part in ("blocks", "final_norm"):
             return "decoder"
         return "position" if part == "positions" else "embedding"
 
     def under(self, prefix: str) -> ParameterSpec:
-        """The same parameter in the submodule `prefix`."""
+        """Specification of the same parameter in the submodule `prefix`."""
         return self._replace(name=f"{prefix}.{self.name}")
 
 
@@ -76,11 +77,10 @@ class Parameters(NamedTuple):
 def parameters(architecture: Architecture) -> tuple[ParameterSpec, ...]:
     """All parameters, in the order of the computation. Weights of linear layers are (out, in).
 
-    A tied output layer reads the embedding's matrices, so those appear once. Its projections back from d_model are its
-    own, the embedding's or, as in Transformer-XL's adaptive softmax, its own for the head and the embedding's for the
-    tails (`output.tied_projections`). With cut-offs it also has a row and a bias for each tail's cluster.
-
-    The parameters of an encoder come first and carry the prefix "source.".
+    A tied output layer reads the embedding's matrices, which therefore appear once. `output.tied_projections` decides
+    whether the projections back from d_model are the output's own or the embedding's. In Transformer-XL's adaptive
+    softmax the head's projection is the output's own, and the tails' are the embedding's. With cut-offs the output also
+    has a row and a bias for each tail cluster. The parameters of an encoder come first, with the prefix "source.".
     """
     encoder = () if architecture.source is None else parameters(architecture.source)
     return (
@@ -96,7 +96,7 @@ def parameters(architecture: Architecture) -> tuple[ParameterSpec, ...]:
 
 
 def count(architecture: Architecture) -> Parameters:
-    """Number of parameters of the model, those of its encoder included."""
+    """Number of parameters of the model, including its encoder's."""
     sizes: dict[Group, int] = {"decoder": 0, "position": 0, "embedding": 0}
     for spec in parameters(architecture):
         sizes[spec.group] += spec.size
@@ -107,7 +107,7 @@ def count(architecture: Architecture) -> Parameters:
 
 
 def embedding_parameters(architecture: Architecture) -> Iterator[ParameterSpec]:
-    """The parameters before the blocks: embedding and positions."""
+    """Parameters before the blocks: embedding and positions."""
     d_model, embedding, positions = architecture.d_model, architecture.embedding, architecture.positions
     tables = table_specs(architecture)
     yield from tables
@@ -129,7 +129,7 @@ def embedding_parameters(architecture: Architecture) -> Iterator[ParameterSpec]:
 
 
 def head_parameters(architecture: Architecture) -> Iterator[ParameterSpec]:
-    """The parameters after the blocks: final norm and output layer."""
+    """Parameters after the blocks: final norm and output layer."""
     d_model, output = architecture.d_model, architecture.output
     if architecture.has_final_norm:
         yield from _norm("final_norm", d_model, architecture.norm_kind)
@@ -153,7 +153,7 @@ def head_parameters(architecture: Architecture) -> Iterator[ParameterSpec]:
 
 
 def table_specs(architecture: Architecture) -> tuple[ParameterSpec, ...]:
-    """The embedding matrices, (tokens, width)."""
+    """Specifications of the embedding matrices, (tokens, width)."""
     return tuple(
         ParameterSpec(f"embedding.tables.{table.index}", (table.size, table.width)) for table in architecture.tables
     )
@@ -162,7 +162,7 @@ def table_specs(architecture: Architecture) -> tuple[ParameterSpec, ...]:
 def own_projection(architecture: Architecture, cluster: Cluster) -> bool:
     """Whether the output layer has its own projection of the hidden states to this cluster's width.
 
-    Otherwise it uses the embedding's, transposed. Relevant only if the embedding is projected.
+    Otherwise the output layer uses the embedding's projection, transposed. Relevant only for a projected embedding.
     """
     output = architecture.output
     if not output.tied or output.tied_projections == "none":
@@ -171,16 +171,16 @@ def own_projection(architecture: Architecture, cluster: Cluster) -> bool:
 
 
 def output_table_specs(architecture: Architecture) -> tuple[ParameterSpec, ...]:
-    """The output layer's own matrices, in the shapes of the embedding's; none if it is tied or has no vocabulary."""
+    """Matrices of the output layer, in the shapes of the embedding's; none if it is tied or has no vocabulary."""
     if architecture.output.tied or not architecture.scores_tokens:
         return ()
     return tuple(spec._replace(name=f"output.tables.{i}") for i, spec in enumerate(table_specs(architecture)))
 
 
 def output_projection_specs(architecture: Architecture) -> tuple[ParameterSpec, ...]:
-    """The output layer's own projections (width, d_model): one per matrix, the head's alone, or none.
+    """Projections (width, d_model) of the output layer: one per matrix, only the head's, or none.
 
-    That depends on `output.tied_projections`. Matrices and projections have the same indices.
+    `output.tied_projections` decides. Matrices and projections have the same indices.
     """
     if not architecture.scores_tokens or not architecture.projected:
         return ()
@@ -196,7 +196,7 @@ def output_projection_specs(architecture: Architecture) -> tuple[ParameterSpec, 
 
 
 def block_parameters(block: Block, architecture: Architecture) -> Iterator[ParameterSpec]:
-    """Names (without the prefix `blocks.{i}.`), shapes and fills, in the order of the computation."""
+    """Parameters of one block, in the order of the computation; names lack the prefix `blocks.{i}.`."""
     d = architecture.d_model
     if isinstance(block, Attention):
         yield from _attention(block, architecture)
@@ -229,7 +229,7 @@ def block_parameters(block: Block, architecture: Architecture) -> Iterator[Param
 
 
 def _attention(block: Attention, architecture: Architecture) -> Iterator[ParameterSpec]:
-    """Queries, keys and values are one linear layer of A + 2·K rows, in this order."""
+    """Parameters of an attention; queries, keys and values are one linear layer of A + 2·K rows, in this order."""
     d, d_head, positions = architecture.d_model, architecture.d_head(block), architecture.positions
     width, kv_width, bias = block.n_head * d_head, block.kv_heads * d_head, architecture.attention_bias(block)
     yield from _norms(architecture)
@@ -268,7 +268,7 @@ def _norm(name: str, width: int, kind: NormKind = "layer") -> Iterator[Parameter
 
 
 def _norms(architecture: Architecture, *, own_norm: bool = True) -> Iterator[ParameterSpec]:
-    """The norm of a block's input, unless the block shares another's, and under norm "both" that of its update."""
+    """Norm of a block's input, unless the block shares another block's norm, and under norm "both" of its update."""
     if own_norm:
         yield from _norm("norm", architecture.d_model, architecture.norm_kind)
     if architecture.norm == "both":

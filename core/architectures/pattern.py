@@ -1,4 +1,4 @@
-"""The block patterns of PAR Transformer and Sandwich Transformer: `(sfff)x6(f)x8`.
+"""Block patterns of PAR Transformer and Sandwich Transformer: `(sfff)x6(f)x8`.
 
 A pattern is a sequence of groups: letters in brackets and their number of repetitions (`x6`; one if absent). Spaces
 between groups are allowed. The usual letters are s (attention), f (feed-forward) and i (identity).
@@ -18,20 +18,22 @@ _BLOCKS = re.compile(r"\s*\(([^()]*)\)(?:\s*x\s*([0-9]+))?\s*")
 
 
 def expand(pattern: str, letters: str = "sfi") -> str:
-    """`(sf)x2 (f)` → `sfsff`. Raises `ArchitectureError` with the position of the fault."""
+    """Expands a pattern: `(sf)x2 (f)` → `sfsff`. Raises `ArchitectureError` with the position of the fault."""
     blocks, at = "", 0
     while at < len(pattern) or not blocks:
         match = _BLOCKS.match(pattern, at)
         if match is None:
             rest = repr(pattern[at : at + 20]) if pattern[at:].strip() else "nothing"
-            raise _wrong(pattern, f"a group is letters in brackets, but at character {at + 1} there is {rest}")
+            raise _wrong(pattern, f"a group must be letters in brackets, but at character {at + 1} there is {rest}")
         group = "".join(match[1].split())
         # Five digits exceed the maximum already; Python does not parse numbers of thousands of digits.
         count = 1 if match[2] is None else int(match[2].lstrip("0")[:5] or 0)
         if not group or not set(group) <= set(letters):
-            raise _wrong(pattern, f"the letters of a group are {', '.join(letters)}, at least one, not {short(group)}")
+            raise _wrong(
+                pattern, f"the letters of a group must be {', '.join(letters)}, at least one, not {short(group)}"
+            )
         if count < 1:
-            raise _wrong(pattern, f"the group {short(group)} is repeated at least once")
+            raise _wrong(pattern, f"the group {short(group)} must be repeated at least once")
         if len(blocks) + count * len(group) > MAX_LETTERS:
             raise _wrong(pattern, f"this is more than {MAX_LETTERS} blocks")
         blocks += group * count
@@ -40,7 +42,7 @@ def expand(pattern: str, letters: str = "sfi") -> str:
 
 
 def contract(letters: str) -> str:
-    """`sfsff` → `(sf)x2(f)`: the shortest pattern of these letters with groups of up to 32 letters."""
+    """Contracts letters to the shortest pattern with groups of up to 32 letters: `sfsff` → `(sf)x2(f)`."""
     best: list[str] = [""] * (len(letters) + 1)  # shortest pattern of the letters from each index on
     for at in range(len(letters) - 1, -1, -1):
         spellings = []
@@ -57,10 +59,10 @@ def contract(letters: str) -> str:
 
 
 def par_pattern(layers: int, p: int = 5) -> str:
-    """PAR's design rules (Mandava et al. 2020, §2.3): round(layers / p) attention blocks in the first two thirds.
+    """Pattern by PAR's design rules (Mandava et al. 2020, §2.3): round(layers / p) attentions in the first two thirds.
 
     The paper says "uniformly". A stride of ceil((R - 1) / n) from the first layer on, R = round(2·layers / 3), gives
-    all of its patterns for 24, 32 and 36 layers; with 36 layers the last attention is one layer past R. A larger
+    all of its patterns for 24, 32 and 36 layers; with 36 layers the final attention is one layer after R. A larger
     stride is shortened. The paper has p above 2.
     """
     if layers < 2 or p < 1:

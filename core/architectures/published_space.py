@@ -1,4 +1,4 @@
-"""The published models that a description has, as a search space: a list, each with its score in one table."""
+"""Search space of the published models with a description: a list, each model with its score in one table."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ if TYPE_CHECKING:
 
 NAME = "published"
 MODEL = "model"
-"""The gene: the Hub id of a model."""
+"""Name of the space's only gene, whose values are Hub ids of models."""
 
 
 @dataclass(frozen=True)
 class PublishedSpace(SearchSpace):
-    """Published models with a score. Of models with one architecture, which take the same time and memory, it has the
-    one with the best score.
+    """Space of published models with a score.
+
+    Models of one architecture take the same time and memory, so that the space has only the one with the best score.
     """
 
     score: ScoreName
@@ -55,7 +56,7 @@ class PublishedSpace(SearchSpace):
             yield {MODEL: id_}
 
     def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
-        """None: there is no stock model."""
+        """Returns no baselines, because there is no stock model."""
         return ()
 
     @property
@@ -76,31 +77,31 @@ class PublishedSpace(SearchSpace):
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Hub ids of its models."""
+        """Hub ids of the space's models."""
         return tuple(str(value) for value in self.gene_list[0].values)
 
     @cached_property
     def by_digest(self) -> Mapping[str, PublishedModel]:
-        """Digest of the architecture → the model."""
+        """Digest of the architecture → published model."""
         return {described_models()[id_].digest: published_models()[id_] for id_ in self.ids}
 
     @cached_property
     def scores(self) -> Mapping[str, float]:
-        """Digest of the architecture → the model's score; higher is better."""
+        """Digest of the architecture → score of the model; higher is better."""
         scores = {digest: self.score.of(model) for digest, model in self.by_digest.items()}
         return {digest: score for digest, score in scores.items() if score is not None}
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Conditions on models. A fact that a model does not state does not meet them."""
+    """Conditions on published models. A model fails a condition on a fact that it does not state."""
 
     kind: str = "any"
-    """base, instruct or any."""
+    """Kind of model: base, instruct or any."""
     licence: str | None = None
-    """A licence, or `permissive`."""
+    """Licence of the model, or `permissive`."""
     min_context: int | None = None
-    """Tokens."""
+    """Minimum context length in tokens."""
 
     def passes(self, model: PublishedModel) -> bool:
         return (
@@ -117,7 +118,7 @@ class Filter:
 
 
 def published_space(score: str, filter_: Filter = Filter()) -> PublishedSpace:
-    """The models with this score (`TABLE:BENCHMARK`) that pass the filter.
+    """Space of the models with this score (`TABLE:BENCHMARK`) that pass the filter.
 
     Raises `InvalidInput` that names `score`, and `SpaceError` that names a filter that no model passes.
     """
@@ -136,12 +137,12 @@ def published_space(score: str, filter_: Filter = Filter()) -> PublishedSpace:
 
 
 def unscored(score: ScoreName, filter_: Filter) -> list[PublishedModel]:
-    """The models with a description that pass the filter but have no such score."""
+    """Models with a description that pass the filter but do not have this score."""
     return [model for model in _models() if score.of(model) is None and filter_.passes(model)]
 
 
 def same_architecture(space: PublishedSpace, filter_: Filter) -> list[PublishedModel]:
-    """The scored models that pass the filter but are represented by another model of the same architecture."""
+    """Scored models that pass the filter but are represented by another model of the same architecture."""
     return [
         model
         for model in _models()
@@ -178,5 +179,5 @@ def _none_left(score: ScoreName, scored: Sequence[PublishedModel], filter_: Filt
 
 
 def _models() -> list[PublishedModel]:
-    """The published models with a description."""
+    """Published models with a description."""
     return [published_models()[id_] for id_ in described_models()]

@@ -1,8 +1,8 @@
 """Search spaces: sets of permitted architectures that can be sampled, mutated, crossed, counted and narrowed.
 
-A space is a tuple of genes. A genome gives a value to every gene, and a list of values, one a layer, to every gene that
-is per layer, up to the deepest layer of the space: genes of layers beyond `n_layer` stay in the genome, mutate and come
-back when it grows. The identity of a candidate is its architecture, which sees the first `n_layer` only.
+A space is a tuple of genes. A genome gives a value to every gene, and a list of values, one per layer, to every gene
+that is per layer, up to the deepest layer of the space. Genes of layers beyond `n_layer` stay in the genome, mutate and
+return when `n_layer` grows. The identity of a candidate is its architecture, which has only the first `n_layer` layers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edgefront.core.common.errors import InvalidInput, SpaceError
 from edgefront.core.common.validation import short
 
 if TYPE_CHECKING:
-    # The client and command line list spaces without numpy; callers that sample pass a generator.
+    # The client and the command line list spaces without numpy; callers that sample pass a generator.
     import numpy as np
 
     from edgefront.core.architectures.operators.base import GenomeOperators
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Genome = dict[str, Any]
 Loader = Literal["transformers", "llamacpp"]
 LOADS_IN = "loads_in"
-"""Beside the genes a narrowing may name this: what is to load every architecture that is left."""
+"""Key of a narrowing, besides the genes, that names the loaders that must load every remaining architecture."""
 _CHECKS: Mapping[Loader, Callable[[Architecture], Any]] = {"transformers": to_config, "llamacpp": gguf_form}
 _TITLES: Mapping[Loader, str] = {"transformers": "transformers", "llamacpp": "llama.cpp"}
 _Space = TypeVar("_Space", bound="SearchSpace")
@@ -42,8 +42,8 @@ class SearchSpace(ABC):
 
     Subclasses define the architecture of a genome (`architecture`), the operators on genomes (`make_operators`), and
     the removal of values that a narrowing makes impossible (`_consistent`). Genes are in the order in which they are
-    sampled: the permitted values of a gene depend on earlier genes. The operators sample, mutate, cross and repair many
-    genomes at once; one genome is a batch of one.
+    sampled, because the permitted values of a gene depend on earlier genes. The operators sample, mutate, cross and
+    repair many genomes at once; one genome is a batch of one.
     """
 
     name: str
@@ -51,25 +51,25 @@ class SearchSpace(ABC):
     source: str
     gene_list: tuple[Gene, ...]
     caveat: str = field(default="", kw_only=True)
-    """How the proxy is known to mislead in this space, in a sentence or two; empty if it is not."""
+    """How the proxy is known to mislead in this space, in a sentence or two; empty if no such case is known."""
 
     loads_in_part: ClassVar[bool] = False
-    """Whether a job for one loader is limited to the part of the space that it loads."""
+    """Whether a job for one loader is limited to the architectures that the loader supports."""
 
     @property
     def model(self) -> Architecture | None:
-        """The model that the search starts from, its baseline; None for the whole space."""
+        """Model that the search starts from, and its baseline; None for the whole space."""
         return None
 
     # What a subclass defines -------------------------------------------------------------------------------------
 
     @abstractmethod
     def architecture(self, genome: Genome) -> Architecture:
-        """The architecture that a genome of this space describes."""
+        """Architecture that a genome of this space describes."""
 
     @abstractmethod
     def build(self, genome: Genome, blocks: Sequence[Block]) -> Architecture:
-        """The architecture of these blocks with the genome's d_model, embedding and output."""
+        """Architecture of these blocks with the genome's d_model, embedding and output."""
 
     @abstractmethod
     def contains(self, architecture: Architecture) -> bool:
@@ -77,7 +77,7 @@ class SearchSpace(ABC):
 
     @abstractmethod
     def size(self) -> int:
-        """The exact number of architectures."""
+        """Exact number of architectures in the space."""
 
     @abstractmethod
     def enumerate(self) -> Iterator[Genome]:
@@ -85,38 +85,38 @@ class SearchSpace(ABC):
 
     @abstractmethod
     def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
-        """The stock model at these depths (1 to the deepest permitted one if None), shaped to fit this space."""
+        """Stock model at these depths (1 to the deepest permitted depth if None), shaped to fit this space."""
 
     @property
     def scores(self) -> Mapping[str, float] | None:
-        """Digest → published quality of each architecture; None if the space has none."""
+        """Digest → published quality of each architecture; None for a space without published quality."""
         return None
 
     @property
     def example(self) -> Architecture:
-        """An architecture with everything that all of the space's architectures have in common."""
+        """Example architecture, with all properties that the space's architectures have in common."""
         return self.baselines([1])[0]
 
     @abstractmethod
     def _consistent(self: _Space) -> _Space:
-        """This space without values that no architecture in it can have; `SpaceError` if none is left."""
+        """This space without values that no architecture in it can have; `SpaceError` if no architecture is left."""
 
     def loadable(self, loader: Loader) -> Mapping[str, Sequence[Value]]:
-        """Gene → the values with which the loader loads every architecture, if it loads any."""
+        """Gene → values with which the loader loads every architecture, if the loader supports the space."""
         return {}
 
     @abstractmethod
     def make_operators(self) -> GenomeOperators:
-        """The operators on genomes of this space (`operators`)."""
+        """Creates the operators on genomes of this space (`operators`)."""
 
     # Narrowing ---------------------------------------------------------------------------------------------------
 
     def genes(self) -> dict[str, Any]:
-        """Gene → {min, max, step} or {values}, `per_layer`, and `options` where a job may choose from more."""
+        """Gene → {min, max, step} or {values}, `per_layer`, and `options` if a job may choose from more values."""
         return {gene.name: gene.describe() for gene in self.gene_list}
 
     def to_json(self) -> dict[str, Any]:
-        """The space as JSON; `size` is a decimal integer as text, because it can exceed 2^64."""
+        """Converts the space to JSON; `size` is a decimal integer as text, because it can exceed 2^64."""
         return {
             "name": self.name,
             "title": self.title,
@@ -128,7 +128,7 @@ class SearchSpace(ABC):
         }
 
     def gene(self, name: str) -> Gene:
-        """The gene of this name; `SpaceError` lists those that there are."""
+        """Returns the gene of this name. Raises `SpaceError` that lists the existing genes."""
         for gene in self.gene_list:
             if gene.name == name:
                 return gene
@@ -136,14 +136,16 @@ class SearchSpace(ABC):
         raise SpaceError(f"{self.name} has no gene {name!r}; it has {allowed}", field=name, value=name, allowed=allowed)
 
     def narrow(self: _Space, changes: Mapping[str, Any]) -> _Space:
-        """The part of this space in which each named gene has only the given values.
+        """Narrows this space: each named gene has only the given values.
 
-        A value, a list of values, or {min, max, step}. Values that no architecture can have any more (a d_model without
-        a d_inner that fits) are removed too. `loads_in` names one `Loader` or several that must load every
-        architecture. Raises `SpaceError` that names the gene.
+        The values of a gene are one value, a list of values, or {min, max, step}. Values that no remaining architecture
+        can have (a d_model without a d_inner that fits) are removed too. `loads_in` names one or several `Loader` that
+        must load every architecture. Raises `SpaceError` that names the gene.
         """
         if not isinstance(changes, Mapping):
-            raise SpaceError("narrow is an object from gene to values", field="narrow", value=changes, allowed="object")
+            raise SpaceError(
+                "narrow must be an object from gene to values", field="narrow", value=changes, allowed="object"
+            )
         genes = {str(name): chosen for name, chosen in changes.items() if name != LOADS_IN}
         values = {name: self.gene(name).narrowed(chosen).values for name, chosen in genes.items()}
         narrowed = self._keeping(values)._consistent()
@@ -152,7 +154,7 @@ class SearchSpace(ABC):
         return narrowed
 
     def loaders(self) -> tuple[Loader, ...]:
-        """The loaders of this space, or of a part of it."""
+        """Loaders of all or some of this space's architectures."""
         loaders = []
         for loader in get_args(Loader):
             try:
@@ -163,9 +165,9 @@ class SearchSpace(ABC):
         return tuple(loaders)
 
     def limited_to(self, loader: Loader) -> dict[str, tuple[Value, ...]]:
-        """Gene → the values that this loader loads, for the genes that lose some.
+        """Gene → values that this loader loads, for the genes of which it does not load all values.
 
-        Raises `SpaceError` that names a gene without a value left.
+        Raises `SpaceError` that names a gene without a loadable value.
         """
         limited: dict[str, tuple[Value, ...]] = {}
         for name, loads in self.loadable(loader).items():
@@ -188,18 +190,18 @@ class SearchSpace(ABC):
     def _loading_in(self: _Space, loader: Loader) -> _Space:
         part = self._keeping(self.limited_to(loader))._consistent()
         try:
-            _CHECKS[loader](part.architecture(next(part.enumerate())))  # the others are like it
+            _CHECKS[loader](part.architecture(next(part.enumerate())))  # all others are like the first
         except InvalidInput as error:
             raise SpaceError(
                 f"{_TITLES[loader]} loads no architecture of {self.name}: {error.detail}",
                 field=LOADS_IN,
                 value=loader,
-                allowed="a space of which `edgefront space show` says that this loads it",
+                allowed="a space with this loader in the output of `edgefront space show`",
             ) from None
         return part
 
     def _keeping(self: _Space, left: Mapping[str, Collection[Value]]) -> _Space:
-        """This space with only these values of these genes, before `_consistent`."""
+        """Limits these genes to these values, before `_consistent`."""
         kept = {name: self.gene(name).keeping(values) for name, values in left.items()}
         return replace(self, gene_list=tuple(kept.get(gene.name, gene) for gene in self.gene_list))
 
@@ -212,20 +214,20 @@ class SearchSpace(ABC):
 
     @cached_property
     def operators(self) -> GenomeOperators:
-        """Samples, mutates, crosses and repairs many genomes at once."""
+        """Operators that sample, mutate, cross and repair many genomes at once."""
         return self.make_operators()
 
     def sample(self, rng: np.random.Generator) -> Genome:
-        """A genome with each value uniform over those permitted given the values before it (LTS §3)."""
+        """Samples a genome, each value uniform over the values permitted given earlier values (LTS §3)."""
         return self.samples(1, rng)[0]
 
     def samples(self, count: int, rng: np.random.Generator) -> list[Genome]:
-        """`count` genomes, sampled as by `sample` but faster."""
+        """Samples `count` genomes, like `sample` but faster."""
         return self.operators.decode(self.operators.sample(count, rng))
 
     def repair(self, genome: Genome) -> Genome:
-        """The nearest genome of this space: each value that is not permitted moves to the nearest permitted one, the
-        smaller of two, or the first one for values that are not numbers.
+        """Nearest genome of this space: each forbidden value moves to the nearest permitted value, the smaller of two,
+        or to the first permitted value if it is not a number.
         """
         return self.operators.decode(self.operators.encode([genome]))[0]
 

@@ -1,28 +1,28 @@
 """Builds the ONNX model of an architecture in milliseconds, without torch.
 
-Inputs and outputs, all with free batch, sequence and past:
+The inputs and outputs of every mode have free batch, sequence and past:
 
-- `tokens`, int64 [batch, sequence], each from 0 and below vocab_size: ONNX reads a negative index from the end of the
-  embedding;
-  `segments`, the same, in a forward graph of a model that has them
-- `source_tokens`, int64 [batch, source], of a model with a source, except when decoding
-- `logits`, or `hidden` after the final norm, as `logits` chooses (see `core.model_files.output.write_head`)
+- `tokens`, int64 [batch, sequence], each from 0 to vocab_size - 1, because ONNX reads a negative index from the end of
+  the embedding;
+  `segments`, of the same shape, in a forward graph of a model with segments
+- `source_tokens`, int64 [batch, source], of an encoder-decoder, except when decoding
+- `logits`, or `hidden` after the final norm: the option `logits` chooses (`core.model_files.output.write_head`)
 
-and by mode:
+Each mode adds inputs and outputs for the state:
 
-forward   nothing else
-segment   the state in and out, of the type "memory": the papers' evaluation, segment by segment
-prefill   the state out, of the type "cache"
-decode    the state in and out, of the type "cache", for any number of tokens (usually one)
+forward   no state
+segment   state of the type "memory" in and out: the papers' evaluation, segment by segment
+prefill   state of the type "cache" out
+decode    state of the type "cache" in and out, for any number of tokens (usually one)
 
 Built `in_place`, a decode graph takes and returns keys and values with `capacity` tokens along their growing axis.
 
-State comes in under the names of `core.model_files.state` and goes out under the same names with the prefix "next.".
-The initial state has length 0 along its growing axes, zeros as cells and position 0. It grows with every pass; a caller
-that wants less of the past cuts it.
+Input state has the names of `core.model_files.state`; output state has the same names with the prefix "next.". The
+initial state has length 0 along its growing axes, zeros as cells and position 0. State grows with every forward pass; a
+caller that needs less of the past truncates the state.
 
-`logits` are log-probabilities where the embedding is adaptive (see `core.model_files.output`), and in any case numbers
-whose softmax is the distribution over the vocabulary in token order.
+The softmax of `logits` is the distribution over the vocabulary in token order. With an adaptive embedding `logits` are
+log-probabilities (see `core.model_files.output`).
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ from edgefront.core.model_files.writer import CONTRIBUTED, IR_VERSION, OPSET, Gr
 
 
 def _write_embedding(context: GraphContext, segments: str | None) -> str:
-    """The input of the first block, [batch·sequence, d_model]. Without `segments`, int64 [batch, sequence], all tokens
-    are in segment 0.
+    """Writes the embedding: the input of the first block, [batch·sequence, d_model].
+
+    `segments` is int64 [batch, sequence]; None puts all tokens into segment 0.
     """
     graph, architecture = context.graph, context.architecture
     positions = write_positions(graph, architecture, context.positions, context.prefix)
@@ -87,18 +88,18 @@ def _write_embedding(context: GraphContext, segments: str | None) -> str:
 
 
 def _clustered(graph: GraphWriter, architecture: Architecture, name: str) -> str:
-    """Embeddings of the clusters, projected to d_model; [batch·sequence, d_model].
+    """Sum of the clusters' embeddings, each projected to d_model; [batch·sequence, d_model].
 
-    Every cluster looks all tokens up and zeroes the rows of tokens outside it: a few more multiplications than
-    gathering each cluster's tokens, but static shapes and no scatter.
+    Every cluster looks up all tokens and zeroes the rows of tokens outside the cluster. That takes a few more
+    multiplications than gathering each cluster's tokens, and has static shapes and no scatter.
     """
     tokens = graph.op("Reshape", graph.tokens, graph.integers(-1))
     parts = architecture.clusters
     total: tuple[str, ...] = ()
     for cluster in parts:
         local, inside = tokens, []
-        # The open ends are not clamped, so that a token past the vocabulary fails in Gather
-        # (which counts negative ones from the end).
+        # The first and last cluster do not clamp their open ends, so that a token past the vocabulary fails in Gather
+        # (which counts negative indices from the end).
         if cluster.index > 0:
             inside.append(graph.op("GreaterOrEqual", tokens, graph.integer(cluster.start)))
             local = graph.op("Max", graph.op("Sub", local, graph.integer(cluster.start)), graph.integer(0))
@@ -120,19 +121,19 @@ def build(
     weights: WeightCache | Mapping[str, NDArray[Any]] | None = None,
     seed: int = 0,
 ) -> ModelProto:
-    """The model with its weights: mapped from a cache, given by name, or (None) made from `seed` and stored inside.
+    """Builds the ONNX model with weights from a cache, given by name, or (None) made from `seed` and stored inside.
 
-    With a cache the model holds only references, relative to the cache's folder, and a session over it maps the files:
+    With a cache the model holds only references, relative to the cache's folder, and a session maps the files:
 
-        options.add_session_config_entry(EXTERNAL_FOLDER, str(cache.folder))
-        session = onnxruntime.InferenceSession(build(..., weights=cache).SerializeToString(), options)
+      options.add_session_config_entry(EXTERNAL_FOLDER, str(cache.folder))
+      session = onnxruntime.InferenceSession(build(..., weights=cache).SerializeToString(), options)
 
-    ONNX Runtime copies the weights of linear layers into packed form when the session is created, and releases the
-    mapped ones, unless `session.disable_prepacking` is set: about 9 % slower on 16 layers of 512 features and 192
-    tokens, with a tenth of the anonymous memory. Embedding tables stay mapped.
+    When the session is created, ONNX Runtime copies the weights of linear layers into packed form and releases the
+    mapped weights, unless `session.disable_prepacking` is set. Without packing, 16 layers of 512 features and 192
+    tokens take about 9 % longer and a tenth of the anonymous memory. Embedding tables stay mapped.
 
-    The protobuf limit of 2 GiB holds for weights stored inside; float64 cannot come from a cache.
-    Raises `InvalidInput` for a mode or window that the architecture does not have.
+    Weights stored inside must fit protobuf's limit of 2 GiB; a cache cannot provide float64. Raises `InvalidInput` for
+    a mode or window that the architecture does not have.
     """
     model = unfilled_model(architecture, options)
     used = used_parameters(model, architecture)
@@ -157,11 +158,11 @@ ELEMENTS: dict[Format, int] = {
 }
 
 EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
-"""ONNX Runtime's session setting for the folder that external weights are relative to, for a model given as bytes."""
+"""ONNX Runtime's session setting for the folder of external weights, needed for a model given as bytes."""
 
 
 def unfilled_model(architecture: Architecture, options: GraphOptions = GraphOptions()) -> ModelProto:  # noqa: B008
-    """The model without its parameters: its nodes name them, and initializers of these names have to be added."""
+    """Builds the ONNX model without its parameters: its nodes name the initializers that the caller has to add."""
     check_pass(architecture, options.mode, logits=options.logits, window=options.window)
     dtype, quantisation = options.dtype, options.quantisation
     one_of("dtype", dtype, get_args(Dtype))
@@ -189,12 +190,12 @@ def unfilled_model(architecture: Architecture, options: GraphOptions = GraphOpti
 
 
 def int8_scale(spec: ParameterSpec, scale: float = RANDOM_SCALE) -> TensorProto:
-    """The scale of this parameter's int8 values, as an initializer."""
+    """Scale of this parameter's int8 values, as an ONNX initializer."""
     return numpy_helper.from_array(np.float32(scale), f"{spec.name}.scale")
 
 
 def used_parameters(model: ModelProto, architecture: Architecture) -> list[ParameterSpec]:
-    """The parameters that the graph reads: without logits not the output layer's, in decode not the encoder's."""
+    """Parameters that the graph reads: without logits not the output layer's, in decode not the encoder's."""
     names = set(_names_read(model.graph))
     return [spec for spec in parameters(architecture) if spec.name in names]
 
@@ -228,7 +229,7 @@ def _graph(graph: GraphWriter, architecture: Architecture, options: GraphOptions
 
 
 def _write_blocks(context: GraphContext, segments: str | None) -> str:
-    """Embedding and blocks: the output of the last block, [batch·sequence, d_model]."""
+    """Writes embedding and blocks; the output of the final block, [batch·sequence, d_model]."""
     hidden = _write_embedding(context, segments)
     for index, block in enumerate(context.architecture.blocks):
         name = f"{context.prefix}blocks.{index}"
@@ -238,7 +239,7 @@ def _write_blocks(context: GraphContext, segments: str | None) -> str:
 
 
 def _of_cache(spec: ParameterSpec, cache: WeightCache, seed: int, options: GraphOptions) -> list[TensorProto]:
-    """The parameter as a reference to the cache's file, and its scales if it is quantised."""
+    """Initializers of one parameter as references to the cache's file, with scales if the parameter is quantised."""
     kind, block_size = format_of(spec.name, options.dtype, options.quantisation), options.block_size
     if kind == "s7":
         return [_reference(spec, cache, seed, kind), int8_scale(spec)]
@@ -266,13 +267,13 @@ def _reference(
 def _inside(
     spec: ParameterSpec, given: Mapping[str, NDArray[Any]] | None, seed: int, options: GraphOptions
 ) -> list[TensorProto]:
-    """The parameter as a tensor, and its scales if it is quantised."""
+    """Initializers of one parameter with their values inside, and its scales if the parameter is quantised."""
     array = values(spec, seed) if given is None else given[spec.name]
     if array.shape != spec.shape:
         raise ValueError(f"{spec.name} must be {spec.shape}, not {array.shape}")
     full, block_size = options.quantisation == "full", options.block_size
     kind = "full" if full else format_of(spec.name, options.dtype, options.quantisation)
-    # Random weights have the cache's scales, so that both give the same model.
+    # Random weights get the scales of the cache, so that a model with and one without a cache are equal.
     if kind == "s7":
         quantised, scale = (encode(array, kind), RANDOM_SCALE) if given is None else quantise(array)
         return [numpy_helper.from_array(quantised, spec.name), int8_scale(spec, scale)]

@@ -1,4 +1,4 @@
-"""What the blocks of one ONNX graph share: masks, distances, the encoder's states, incoming and outgoing state."""
+"""State that the blocks of one ONNX graph share: masks, distances, the encoder's output, input and output state."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from edgefront.core.model_files.state import (
 from edgefront.core.model_files.writer import GraphWriter
 
 Project = Callable[[str], tuple[str, str]]
-"""Raw layer inputs [batch·n, d_model] to keys and values, [batch, head, n, d_head] each (norms included)."""
+"""Function from raw layer inputs [batch·n, d_model] to keys and values, [batch, head, n, d_head] each, with norms."""
 
 NEXT = "next."
-"""Prefix of the names of outgoing state."""
+"""Prefix of the names of output state."""
 
-# CacheType of the state that a graph of each mode takes, and of the state that it returns.
+# Cache type of the state that a graph of each mode takes, and of the state that the graph returns.
 _INCOMING: dict[Mode, CacheType | None] = {"forward": None, "segment": "memory", "prefill": None, "decode": "cache"}
 _OUTGOING: dict[Mode, CacheType | None] = {"forward": None, "segment": "memory", "prefill": "cache", "decode": "cache"}
 
 
 class GraphContext:
-    """One pass over the `sequence` tokens of a graph: the twin of `core.nn.context`.
+    """One forward pass over the `sequence` tokens of a graph: the twin of `core.nn.context`.
 
     Args:
-        source: the encoder's states, [batch·source, d_model]; None in a decode graph, whose state has its keys.
+        source: the encoder's output, [batch·source, d_model]; None in a decode graph, which has its keys as state.
         options: `in_place` and `fused` apply only to a decode graph.
-        prefix: prefix of the names of the pass's parameters: "source." in an encoder.
+        prefix: prefix of the names of the graph's parameters: "source." in an encoder.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class GraphContext:
         }
         self._next_state: dict[str, str] = {}
         self.parallel_inputs: dict[Parallel, str] = {}
-        """Inputs of a feed_forward that is parallel to the last attention."""
+        """Inputs of a feed-forward block that is parallel to the preceding attention."""
         for spec in self._incoming.values():
             graph.input(spec.name, self._axes(spec), TensorProto.INT64 if spec.integer else None)
 
@@ -83,8 +83,8 @@ class GraphContext:
     ) -> tuple[str, str]:
         """All keys and values of the block `name`, [batch, head, keys, d_head]: encoder, past, segment.
 
-        `hidden` are the block's inputs [batch·sequence, d_model] and `own` their keys and values; if None they are
-        projected together with the past inputs. The next state keeps no more than the block's window will see.
+        `hidden` are the block's inputs [batch·sequence, d_model] and `own` their keys and values; None projects them
+        together with the past inputs. The next state keeps only the keys that a later token sees.
         """
         if self.in_place(name):
             assert own is not None
@@ -122,7 +122,7 @@ class GraphContext:
         return f"{name}.keys" in self._in_place
 
     def _written(self, entry: str, value: str) -> str:
-        """The buffer with these keys or values [batch, head, sequence, width] appended."""
+        """Writes keys or values [batch, head, sequence, width] into the cache entry at the segment's positions."""
         graph, axes = self.graph, self._incoming[entry].axes
 
         def make() -> str:
@@ -133,14 +133,14 @@ class GraphContext:
         return graph.op("ScatterElements", entry, positions, value, axis=2)
 
     def _seen_later(self, value: str, window: int | None, axis: int) -> str:
-        """The tokens along this axis that a later token sees: the last ones within the window, or all."""
+        """Slices `value` along `axis` to the tokens that a later token sees: the final `window - 1` tokens, or all."""
         graph = self.graph
         if window is None:
             return value
         return graph.op("Slice", value, graph.integers(1 - window), graph.integers(2**63 - 1), graph.integers(axis))
 
     def projects_earlier(self, attends: Attends) -> bool:
-        """Whether this graph projects inputs other than the segment's."""
+        """Whether this graph projects more inputs than the segment's: the memory or the encoder's output."""
         return self.mode == "segment" or (attends != "self" and self.source is not None)
 
     def mask(self, attends: Attends, window: int | None = None) -> str | None:
@@ -165,7 +165,7 @@ class GraphContext:
         return graph.memoized(f"causal mask {attends} {window}", make)
 
     def keys(self, attends: Attends, window: int | None = None) -> str:
-        """Number of keys of a block with this window, a vector of one."""
+        """Number of keys of a block with this window, a vector of one element."""
         graph = self.graph
         if attends == "source":
             return self._earlier(attends) or graph.integers(0)
@@ -187,7 +187,7 @@ class GraphContext:
     def rotations(
         self, rotary: RotaryPositions, d_head: int, window: int | None = None
     ) -> tuple[tuple[str, str], tuple[str, str]]:
-        """Rotations (`write_rotations`) of the queries, and of the keys that this pass projects."""
+        """Rotations (`write_rotations`) of the queries, and of the keys that this forward pass projects."""
         graph = self.graph
         frequencies = rotary_frequencies(rotary, d_head)
         in_memory = self.mode == "segment"
@@ -197,7 +197,7 @@ class GraphContext:
         def part(index: int, last: bool) -> str:
             def make() -> str:
                 if not made:  # sines and cosines share their angles
-                    # Only distances matter, so positions in a memory are counted from its start.
+                    # Only distances matter, so positions are counted from the start of the memory.
                     positions = graph.range(self.keys("self", window)) if in_memory else self.positions()
                     made.extend(write_rotations(graph, frequencies, positions))
                 return made[index]
@@ -216,7 +216,7 @@ class GraphContext:
     def distances(self, window: int | None = None) -> str:
         """Distances of relative attention before clamping, int64 [keys + 1]: keys, keys - 1, …, 0.
 
-        One more than keys, for the shift in `core.model_files.blocks.attention`.
+        The shift in `core.model_files.blocks.attention` needs one distance more than there are keys.
         """
         graph = self.graph
 
@@ -227,8 +227,8 @@ class GraphContext:
         return graph.memoized(f"distances {window}", make)
 
     def sinusoids(self, window: int | None = None) -> str:
-        """Sinusoids of the distances: [rows, d_model], in the order of `distances`, or with a maximum distance those of
-        0, 1, … up to it (see `clamped`).
+        """Sinusoids of the distances, [rows, d_model], in the order of `distances`. With a maximum distance the rows
+        are those of 0, 1, … up to the maximum, and `clamped` brings them into that order.
         """
         graph, positions = self.graph, self.architecture.positions
         assert isinstance(positions, RelativePositions)
@@ -242,7 +242,7 @@ class GraphContext:
         return graph.memoized(f"sinusoids {window}", make)
 
     def clamped(self, rows: str, axis: int, window: int | None = None) -> str:
-        """Rows of `sinusoids`, or a result with these rows along `axis`, in the order of `distances`."""
+        """Rows of `sinusoids`, or a result with these rows along `axis`, brought into the order of `distances`."""
         graph, positions = self.graph, self.architecture.positions
         assert isinstance(positions, RelativePositions)
         clamp = positions.clamp
@@ -254,12 +254,13 @@ class GraphContext:
         return graph.op("Gather", rows, index, axis=axis)
 
     def normed(self, prefix: str, hidden: str) -> str:
-        """The input of f: norm(x) under norm pre and both, else x."""
+        """Input of a block's function: norm(x) if the architecture's norm is pre or both, else x."""
         return self.graph.norm(hidden, f"{prefix}.norm") if self.architecture.norms_input else hidden
 
     def added(self, prefix: str, hidden: str, update: str) -> str:
-        """The block's output: x + update, under norm post norm(x + update), under branch and both x + norm(update); the
-        update is multiplied by the residual multiplier.
+        """Adds a block's update to the residual stream x, multiplied by the residual multiplier.
+
+        Norm post gives norm(x + update), branch and both give x + norm(update), pre gives x + update.
         """
         graph, architecture = self.graph, self.architecture
         if architecture.norms_update:
@@ -274,7 +275,7 @@ class GraphContext:
         return self._carried(f"{name}.cell", self.architecture.d_model)
 
     def inputs(self, name: str, count: int) -> str:
-        """The short convolution's last inputs before the segment, [batch, count, d_model]; zeros at the beginning."""
+        """Inputs of the short convolution before the segment, [batch, count, d_model]; zeros at the beginning."""
         return self._carried(f"{name}.inputs", count, self.architecture.d_model)
 
     def carry(self, entry: str, value: str) -> None:
@@ -282,7 +283,7 @@ class GraphContext:
         self._next_state[entry] = value
 
     def emit_state(self) -> None:
-        """Declares the outgoing state as outputs, each under its name with the prefix `NEXT`."""
+        """Declares the output state as outputs of the graph, each entry under its name with the prefix `NEXT`."""
         graph = self.graph
         for name, spec in self._outgoing.items():
             if name == "position":
@@ -294,7 +295,7 @@ class GraphContext:
             graph.output(value, f"{NEXT}{name}", self._axes(spec, NEXT), TensorProto.INT64 if spec.integer else None)
 
     def _axes(self, spec: StateSpec, prefix: str = "") -> tuple[str | int, ...]:
-        """Declared axes of an entry: the growing axis of outgoing state has another length."""
+        """Declared axes of a state entry; `prefix` marks the growing axis of output state, whose length differs."""
 
         def name(axis: str | int) -> str:
             return CAPACITY if spec.name in self._in_place else f"{prefix}{axis}"
@@ -316,7 +317,7 @@ class GraphContext:
         return {} if cache_type is None else {spec.name: spec for spec in state_specs(self.architecture, cache_type)}
 
     def _earlier(self, attends: Attends, window: int | None = None) -> str | None:
-        """Number of keys before the segment's, a vector of one; None without any."""
+        """Number of keys before the segment's keys, a vector of one element; None if there are none."""
         graph = self.graph
         if self._room(attends, window) is not None:
             return graph.memoized("earlier in place", lambda: graph.op("Unsqueeze", "position", graph.integers(0)))
@@ -333,5 +334,5 @@ class GraphContext:
         )
 
     def _room(self, attends: Attends, window: int | None) -> str | None:
-        """An entry with the buffer's size, if such blocks write in place."""
+        """Name of a state entry with the size of the in-place cache; None if such blocks do not write in place."""
         return None if attends != "self" or window is not None else next(iter(sorted(self._in_place)), None)

@@ -1,8 +1,8 @@
 """Writes a model to one file, with a seed's untrained weights or given ones: ONNX or safetensors, without torch.
 
-Memory is bounded for any size: parameters are made (or read) and written in chunks, in int4 one linear layer at a time.
-The same architecture and seed give the same bytes, with any version of numpy and on any platform
-(ONNX: with any one version of onnx).
+Memory is bounded for any size, because parameters are made (or read) and written in chunks; int4 needs memory for one
+linear layer. The same architecture and seed give the same bytes, with any version of numpy and on any platform
+(ONNX: with the same version of onnx).
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from edgefront.core.model_files.parameter_values import FORMAT, ParameterValues,
 from edgefront.core.model_files.state import GraphOptions
 
 ONNX_LIMIT_BYTES = (1 << 31) - 1
-"""Protobuf reads no larger message."""
+"""Maximum size of a protobuf message."""
 
 LONGEST = 1 << 15
-"""Maximum length of the rotary tables in a file: 8 MiB for a rotary_dim of 64."""
+"""Maximum number of positions of the rotary tables in a file: 8 MiB for a rotary_dim of 64."""
 
 # Field numbers of onnx.proto, which its compatibility rules keep constant.
 _MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW_DATA = 7, 5, 9
 
 
 def metadata(architecture: Architecture, weights: int | ParameterValues) -> dict[str, str]:
-    """Metadata of both formats: architecture, and the seed or the training data."""
+    """Metadata of both file formats: architecture, and seed or training data."""
     return {
         "format": FORMAT,
         "digest": architecture.digest,
@@ -69,15 +69,15 @@ def write_onnx(
     path: Path | str,
     options: GraphOptions = GraphOptions(),  # noqa: B008  (frozen)
 ) -> None:
-    """One self-contained ONNX file (inputs and outputs in `core.model_files.build`), which appears only when complete.
+    """Writes one self-contained ONNX file (inputs and outputs in `core.model_files.build`), visible only once complete.
 
-    `weights`: the seed of untrained ones, or given ones. The file contains the parameters that the graph reads; its
-    metadata includes mode and number format (dtype, or the quantisation). With `options.in_place` the graph is for
-    generation, and its mode in the metadata is `generate`: it has ONNX Runtime's own attention (`options.fused`), and
-    rotary tables of at most `LONGEST` tokens.
+    `weights`: the seed of untrained weights, or given weights. The file contains the parameters that the graph reads;
+    its metadata includes mode and number format (dtype, or the quantisation). With `options.in_place` the graph is for
+    generation, and its mode in the metadata is `generate`. Such a graph has ONNX Runtime's own attention
+    (`options.fused`), and rotary tables of at most `LONGEST` tokens.
 
-    Raises `InvalidInput` for a mode or window that the architecture does not have, `TooLarge` above protobuf's
-    2 GiB (safetensors has no such bound), `Unavailable` where the disk is full.
+    Raises `InvalidInput` for a mode or window that the architecture does not have, `TooLarge` above protobuf's 2 GiB
+    (safetensors has no such bound), `Unavailable` if the disk is full.
     """
     path, values = Path(path), values_of(weights)
     dtype, quantisation, in_place = options.dtype, options.quantisation, options.in_place
@@ -121,16 +121,16 @@ def write_onnx(
 
 
 def longest_generated(architecture: Architecture) -> int:
-    """Maximum sequence length of an in-place graph: that of its rotary tables or learned positions."""
+    """Maximum sequence length of an in-place graph, which its rotary tables or learned positions limit."""
     if isinstance(architecture.positions, RotaryPositions):
         return min(architecture.stated_length, LONGEST)
     return architecture.max_length or MAX_LENGTH
 
 
 def write_safetensors(architecture: Architecture, weights: int | ParameterValues, path: Path | str) -> None:
-    """One safetensors file with the parameters by name and `metadata`, which appears only when complete.
+    """Writes one safetensors file with the parameters by name and `metadata`, visible only once complete.
 
-    `weights` as in `write_onnx`. Raises `Unavailable` where the disk is full.
+    `weights` as in `write_onnx`. Raises `Unavailable` if the disk is full.
     """
     specs, values = parameters(architecture), values_of(weights)
     with whole_file(Path(path)) as file:
@@ -140,7 +140,7 @@ def write_safetensors(architecture: Architecture, weights: int | ParameterValues
 
 
 def safetensors_head(metadata: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]) -> bytes:
-    """The header of a safetensors file of float32 tensors; their values follow in the same order."""
+    """Header of a safetensors file of float32 tensors; the values have to follow in the order of `shapes`."""
     header: dict[str, object] = {"__metadata__": metadata}
     at = 0
     for name, shape in shapes.items():
@@ -160,8 +160,9 @@ def _write_values(
 
 
 def _initializers(spec: ParameterSpec, kind: Format) -> list[tuple[bytes, int]]:
-    """For each tensor of the parameter (in int4 the weight and its scales): its GraphProto.initializer up to the bytes
-    of raw_data, the last field, and the number of these bytes.
+    """Protobuf bytes before the values, and number of bytes of the values, for each tensor of a parameter.
+
+    int4 has two tensors, the weight and its scales. The values are raw_data, the final field of GraphProto.initializer.
     """
     if kind != "u4":
         return [_initializer(spec.name, spec.shape, kind, bytes_of(spec.size, kind))]
@@ -178,7 +179,7 @@ def _initializer(name: str, shape: tuple[int, ...], kind: Format, size: int) -> 
 
 
 def _opening(field: int, size: int) -> bytes:
-    """Tag and length of a length-delimited protobuf field."""
+    """Tag and length at the start of a length-delimited protobuf field."""
     return bytes(_varint(field << 3 | 2)) + bytes(_varint(size))
 
 

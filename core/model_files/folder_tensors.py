@@ -22,9 +22,9 @@ _ADAPTER = "adapter_config.json"
 _ELEMENTS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 _WRAPPERS = {"_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
-"""Parts that torch.compile, DDP, FSDP and checkpointing add to names."""
+"""Name parts that torch.compile, DDP, FSDP and checkpointing add to parameter names."""
 _UNSUPPORTED: Mapping[str, tuple[str, ...]] = {
-    "part of a LoRA adapter, which has to be merged into its model first": (".lora_A.", ".lora_B.", ".lora_embedding_"),
+    "part of a LoRA adapter, which must be merged into its model first": (".lora_A.", ".lora_B.", ".lora_embedding_"),
     "of weights that GPTQ or AWQ quantised": (".qweight", ".qzeros", ".g_idx"),
     "of weights that bitsandbytes quantised": (".absmax", ".quant_map", ".quant_state.", ".SCB", ".weight_format"),
     "of weights that were quantised, with scales beside them": (
@@ -35,42 +35,44 @@ _UNSUPPORTED: Mapping[str, tuple[str, ...]] = {
     ),
     "of weights that MLX quantised": (".scales", ".biases"),
 }
-"""Kinds of unsupported tensors, by parts of their names; the first match counts."""
+"""Kinds of unsupported tensors, by substrings of their names; the first match counts."""
 
 
 class FolderTensors(Mapping[str, NDArray[np.float32]]):
-    """The tensors of one file, or of the files in the folder's index, as float32; read on access.
+    """Tensors of one safetensors file, or of the files in the folder's index, as float32; read on access.
 
-    Names are without parts added by wrappers. Raises `NotFound` if the folder has no safetensors files, `InvalidInput`
-    if a file is not one or lacks tensors of the index, and for weights that are quantised or of an adapter.
+    Names lack the parts that wrappers add. Raises `NotFound` if the folder has no safetensors files, `InvalidInput` for
+    an invalid file, tensors missing from the index's files, and weights that are quantised or of an adapter.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._entries: dict[str, tuple[Path, Any, int]] = {}
         if (folder / _ADAPTER).is_file():
-            raise unfit(folder, f"has an {_ADAPTER}: it is an adapter beside a model. Merge the two first")
+            raise unfit(
+                folder, f"has an {_ADAPTER}, so it holds an adapter without its model. Merge adapter and model first"
+            )
         files = self._files()
         self._all = next(iter(files)) if len(files) == 1 else folder
-        """The path to name in errors about missing tensors."""
+        """Path that errors about missing tensors name."""
         for path, promised in files.items():
             entries, start = safetensors_header(path)
             for name in sorted(promised - entries.keys()):
-                raise unfit(path, f"lacks {name}, which the {_INDEX} beside it names")
+                raise unfit(path, f"lacks {name}, which the {_INDEX} in its folder names")
             for name, entry in entries.items():
                 if name == "__metadata__":
                     continue
                 plain = ".".join(part for part in name.split(".") if part not in _WRAPPERS)
                 if plain in self._entries:
-                    raise unfit(path, f"has {name} again")
+                    raise unfit(path, f"has {name} a second time")
                 self._entries[plain] = path, entry, start
         for kind, parts in _UNSUPPORTED.items():
             for name, (path, _, _) in self._entries.items():
                 if any(part in name for part in parts):
-                    raise unfit(path, f"has {name}: it is {kind}")
+                    raise unfit(path, f"has the unsupported tensor {name}, which is {kind}")
 
     def _files(self) -> dict[Path, set[str]]:
-        """The files, with their tensors according to the index."""
+        """The folder's safetensors files, each with the tensors that the index expects in the file."""
         if (self._folder / WEIGHTS).is_file():
             return {self._folder / WEIGHTS: set()}
         try:
@@ -79,7 +81,9 @@ class FolderTensors(Mapping[str, NDArray[np.float32]]):
             file_of = {str(tensor): str(name) for tensor, name in json.loads(content)["weight_map"].items()}
         except FileNotFoundError:
             shard = next((path.name for path in sorted(self._folder.glob("*.safetensors"))), None)
-            only = "only safetensors files are read" if shard is None else f"beside {shard} it lacks an {_INDEX}"
+            only = (
+                "only safetensors files are read" if shard is None else f"{shard} needs an {_INDEX} in the same folder"
+            )
             raise NotFound(f"{self._folder} has no {WEIGHTS}: {only}") from None
         except InvalidInput:
             raise
@@ -96,7 +100,7 @@ class FolderTensors(Mapping[str, NDArray[np.float32]]):
         return self._entries[name][0]
 
     def check(self, name: str, shape: tuple[int, ...]) -> None:
-        """Raises `InvalidInput` if there is no complete tensor of this name and shape."""
+        """Raises `InvalidInput` unless there is a complete tensor of this name and shape."""
         if name not in self._entries:
             owner = name.rpartition(".")[0] + "."
             alike = next(
@@ -112,7 +116,7 @@ class FolderTensors(Mapping[str, NDArray[np.float32]]):
         fields: dict[str, Any] = entry if isinstance(entry, dict) else {}
         kind, stored, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
         if not isinstance(kind, str) or kind not in _ELEMENTS:
-            raise unfit(path, f"has {name} as {kind}; {', '.join(_ELEMENTS)} can be read")
+            raise unfit(path, f"has {name} as {kind}; it must be one of {', '.join(_ELEMENTS)}")
         if stored != list(shape):
             raise unfit(path, f"has {name} of shape {stored}, not {list(shape)}")
         is_place = isinstance(offsets, list) and [type(offset) for offset in offsets] == [int, int]
@@ -121,9 +125,9 @@ class FolderTensors(Mapping[str, NDArray[np.float32]]):
             raise unfit(path, f"has {name} at invalid offsets {offsets}")
         size = np.dtype(_ELEMENTS[kind]).itemsize * math.prod(shape)
         if high > path.stat().st_size - start:
-            raise unfit(path, f"was cut short: {name} is not whole, it would end at byte {start + high}")
+            raise unfit(path, f"was cut short: {name} is incomplete, because it should end at byte {start + high}")
         if high - low != size:
-            raise unfit(path, f"has {name} in {high - low} bytes, not {size}")
+            raise unfit(path, f"has {name} in {high - low} bytes; its shape needs {size}")
 
     def __getitem__(self, name: str) -> NDArray[np.float32]:
         path, entry, start = self._entries[name]
@@ -144,7 +148,7 @@ class FolderTensors(Mapping[str, NDArray[np.float32]]):
 
 
 def unfit(path: Path, what: str) -> InvalidInput:
-    """The error about a file or folder."""
+    """Error about an unusable file or folder of weights; `what` completes the sentence that begins with the path."""
     return InvalidInput(
         f"{path} {what}", field="weights", value=str(path), allowed=f"exactly the tensors of its {CONFIG}"
     )

@@ -1,16 +1,16 @@
 """Number formats of weights: float32, float16, bfloat16, int8 with one scale per tensor, int4 with one per block.
 
-"int8" is dynamic quantisation of the linear layers of the blocks: weights are symmetric int8 of seven bits, -64 to 64,
-with one scale for the whole tensor; the input of each layer is quantised to unsigned bytes at run time, with scale and
-zero point from its extremes; products are summed in int32 and converted to float32 before the bias is added. Tables,
-output layer, norms, recurrences and attention's own products stay float32.
+"int8" is dynamic quantisation of the linear layers of the blocks. Weights are symmetric int8 of seven bits, -64 to 64,
+with one scale for the whole tensor. The input of each layer is quantised to unsigned bytes at run time, with scale and
+zero point from its extremes. Products are summed in int32 and converted to float32 before the bias is added. Embedding
+tables, output layer, norms, recurrences and the matrix products of attention stay float32.
 
-Seven bits, because x86 processors without VNNI add two products of an unsigned and a signed byte in 16 bits and
-saturate: 2·255·64 fits, 2·255·127 does not (docs/decisions/0014-seven-bit-weights.md).
+Weights have seven bits, because x86 processors without VNNI add two products of an unsigned and a signed byte in 16
+bits and saturate: 2·255·64 fits, 2·255·127 does not (docs/decisions/0014-seven-bit-weights.md).
 
-"int4" quantises the same layers: each output's weights are divided into blocks of `block_size` inputs (the last one
-padded), with one float32 scale each. A weight is (n - 8)·scale for n from 0 to 15; two n are a byte, the first its low
-half. `MatMulNBits` of ONNX Runtime (com.microsoft) reads this format.
+"int4" quantises the same layers: each output's weights are divided into blocks of `block_size` inputs (the final block
+padded), with one float32 scale per block. A weight is (n - 8)·scale for n from 0 to 15; a byte has two n, the first
+in its low half. `MatMulNBits` of ONNX Runtime (com.microsoft) reads this format.
 
 The formats of `GGUF_BLOCKS` are llama.cpp's, for matrices in GGUF files (`core.model_files.gguf`).
 
@@ -44,7 +44,7 @@ _PACKAGE = "xllamacpp"
 
 
 def quantised(values: NDArray[np.float32], blocks: GgufBlocks) -> NDArray[np.uint8]:
-    """Whole blocks of weights as quantised by `ggml_quantize_chunk` without an importance matrix.
+    """Quantises whole blocks of weights with llama.cpp's `ggml_quantize_chunk`, without an importance matrix.
 
     Raises `Unavailable` if xllamacpp is not installed or lacks that function.
     """
@@ -64,7 +64,7 @@ def _quantize_chunk() -> Any:
     try:
         function = ctypes.CDLL(str(_library())).ggml_quantize_chunk
     except (OSError, AttributeError) as error:
-        raise Unavailable(f"the quantisation of llama.cpp is not in this build of {_PACKAGE}: {error}") from error
+        raise Unavailable(f"this build of {_PACKAGE} lacks the quantisation of llama.cpp: {error}") from error
     function.restype = ctypes.c_size_t
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     function.argtypes = [ctypes.c_int, pointer, pointer, number, number, number, pointer]
@@ -75,7 +75,7 @@ def _library() -> Path:
     package = find_spec(_PACKAGE)
     if package is None:
         raise Unavailable(
-            f"llama.cpp itself quantises weights into this format, and {_PACKAGE}, which has it, is not installed: "
+            f"quantising weights into this format needs llama.cpp, whose package {_PACKAGE} is not installed: "
             "pip install 'edgefront-lm[llamacpp]'"
         )
     folder = Path(str(package.origin)).parent
@@ -93,40 +93,40 @@ _UNITS: dict[Format, tuple[int, int]] = {
     "u4": (2, 1),
     **dict(GGUF_BLOCKS.items()),
 }
-"""Values of a unit, and its bytes."""
+"""Per format, the number of values in one unit and the unit's bytes."""
 OF_DTYPE: dict[str, Format] = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 _LINEAR_MAPS = frozenset({"qkv", "out", "up", "down", "kv"})
 
 LARGEST = 64
-"""Magnitude of an int8 weight: two products with unsigned bytes, 2·255·64 = 32,640, stay below 2^15."""
+"""Maximum magnitude of an int8 weight: two products with unsigned bytes, 2·255·64 = 32,640, stay below 2^15."""
 RANDOM_SCALE = float(np.float32(STANDARD_DEVIATION * math.sqrt(3) / LARGEST))
-"""Scale of random weights, which are uniform up to ±0.02·√3 in tensors of every size."""
+"""int8 scale of random weights, which are uniform up to ±0.02·√3 in tensors of every size."""
 _ZERO = 8
 
 
 def bytes_of(count: int, kind: Format) -> int:
-    """Bytes of `count` values, in whole units of the format."""
+    """Bytes of `count` values, rounded up to whole units of the format."""
     values, size = _UNITS[kind]
     return -(-count // values) * size
 
 
 def values_in(size: int, kind: Format) -> int:
-    """Number of values in `size` bytes, in whole units of the format."""
+    """Number of values in `size` bytes, rounded down to whole units of the format."""
     values, unit = _UNITS[kind]
     return size // unit * values
 
 
 def is_linear_map(parameter: str) -> bool:
-    """Whether the parameter of this name is the weight (out, in) of a linear layer in a block: what int8 quantises.
+    """Whether this parameter is the weight (out, in) of a linear layer in a block, which int8 and int4 quantise.
 
-    Relative attention's projection of distances is not: its product has another order for few queries.
+    Relative attention's projection of distances stays full, because its product has another order for few queries.
     """
     path = parameter.removeprefix("source.").split(".")
     return len(path) == 4 and path[0] == "blocks" and path[2] in _LINEAR_MAPS and path[3] == "weight"
 
 
 def format_of(parameter: str, dtype: str, quantisation: Quantisation) -> Format:
-    """The format of a parameter in a model of this type; ValueError for float64, which no file has."""
+    """Format of a parameter in a model of this type. Raises ValueError for float64, which no file can store."""
     if dtype not in OF_DTYPE:
         raise ValueError(f"weights are stored as {', '.join(OF_DTYPE)}, not {dtype}")
     if quantisation == "full" or not is_linear_map(parameter):
@@ -137,10 +137,10 @@ def format_of(parameter: str, dtype: str, quantisation: Quantisation) -> Format:
 def stored(
     spec: ParameterSpec, dtype: str, quantisation: Quantisation, block_size: int
 ) -> tuple[tuple[ParameterSpec, Format], ...]:
-    """The files of a parameter in a weight cache, for a model of this type.
+    """Cache files of a parameter for a model of this type: specification and format of each file.
 
-    In int4 the weight and its scales. A weight whose rows are not whole blocks is stored as float32, and padded and
-    quantised when a model is built.
+    int4 has two files, the weight and its scales. A weight whose rows are not whole blocks is stored as float32, and is
+    padded and quantised when a model is built.
     """
     kind = format_of(spec.name, dtype, quantisation)
     if kind != "u4":
@@ -150,22 +150,22 @@ def stored(
 
 
 def int4_scales(spec: ParameterSpec, block_size: int) -> ParameterSpec:
-    """The scales (out, blocks) of a linear layer's weight in int4."""
+    """Specification of the int4 scales (out, blocks) of a linear layer's weight."""
     rows, width = spec.shape
     return ParameterSpec(f"{spec.name}.scale", (rows, -(-width // block_size)), "int4_scale")
 
 
 def int4_shape(spec: ParameterSpec, block_size: int) -> tuple[int, int, int]:
-    """Shape (out, blocks, bytes of a block) of a linear layer's weight in int4."""
+    """int4 shape (out, blocks, bytes per block) of a linear layer's weight."""
     return (*int4_scales(spec, block_size).shape, block_size // 2)  # type: ignore[return-value]
 
 
 def encode(values: NDArray[np.float32], kind: Format, scale: float = RANDOM_SCALE) -> NDArray[Any]:
-    """float32 values as little-endian numbers of this format, rounded to the nearest, ties to even.
+    """Converts float32 values to little-endian numbers of this format, rounded to the nearest, ties to even.
 
     bfloat16 is returned as its bits (uint16); int8 values are in units of `scale`, int4 values in units of
-    `INT4_SCALE`, two in a byte. llama.cpp's formats take whole blocks and return bytes; raises `Unavailable` for those
-    that need xllamacpp if it is not installed.
+    `INT4_SCALE`, two per byte. llama.cpp's formats take whole blocks and return bytes. Raises `Unavailable` for a
+    format that needs xllamacpp if xllamacpp is not installed.
     """
     if kind == "bf16":
         bits: NDArray[Any] = np.ascontiguousarray(values, "<f4").view("<u4")
@@ -187,16 +187,16 @@ def encode(values: NDArray[np.float32], kind: Format, scale: float = RANDOM_SCAL
         halves = values.astype("<f2")
     if not np.isfinite(halves).all():
         raise InvalidInput(
-            f"numbers float16 cannot hold {values[~np.isfinite(halves)][0]:g}, which the weights have",
+            f"numbers float16 cannot represent the weight {values[~np.isfinite(halves)][0]:g}",
             field="numbers",
             value="float16",
-            allowed="float32 or, where the format has it, bfloat16",
+            allowed="float32, or bfloat16 if the file format has it",
         )
     return halves
 
 
 def _q8_0(blocks: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Blocks of 32 as llama.cpp's q8_0: the largest magnitude becomes 127. The gguf package takes six times as long."""
+    """Quantises blocks of 32 as llama.cpp's q8_0, largest magnitude 127; six times faster than the gguf package."""
     scale = np.abs(blocks).max(axis=1, keepdims=True) / np.float32(127)
     with np.errstate(divide="ignore"):
         units = blocks * np.where(scale == 0, np.float32(0), np.float32(1) / scale)
@@ -208,8 +208,9 @@ def _q8_0(blocks: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 
 def _q4_0(blocks: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Blocks of 32 as llama.cpp's q4_0: the largest magnitude becomes 0, zero becomes 8. A byte has one value of the
-    block's first half and one of its second. The gguf package takes ten times as long.
+    """Quantises blocks of 32 as llama.cpp's q4_0: the largest magnitude becomes 0, zero becomes 8.
+
+    A byte has one value of the block's first half and one of its second. The gguf package takes ten times as long.
     """
     largest = blocks[np.arange(len(blocks)), np.abs(blocks).argmax(axis=1)][:, None]
     scale = largest / np.float32(-_ZERO)
@@ -225,7 +226,7 @@ def _q4_0(blocks: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 
 def quantise(weight: NDArray[Any]) -> tuple[NDArray[np.int8], float]:
-    """Weights as int8, and their scale: the largest magnitude becomes `LARGEST`."""
+    """Quantises a weight to int8; returns the values and their scale. The largest magnitude becomes `LARGEST`."""
     scale = float(np.float32(np.abs(weight).max(initial=0.0) / LARGEST)) or 1.0
     return np.rint(np.asarray(weight, np.float32) / np.float32(scale)).astype(np.int8), scale
 
@@ -233,9 +234,10 @@ def quantise(weight: NDArray[Any]) -> tuple[NDArray[np.int8], float]:
 def quantise_int4(
     weight: NDArray[Any], block_size: int, scale: float | None = None
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """A weight (out, in) as int4 in the shape of `int4_shape`, and its scales (out, blocks).
+    """Quantises a weight (out, in) to int4 in the shape of `int4_shape`; returns the values and scales (out, blocks).
 
-    Without a common `scale` the largest magnitude of each block becomes -8; its scale is negative if it is positive.
+    Without a common `scale` the largest magnitude of each block becomes -8; a block whose largest weight is positive
+    has a negative scale.
     """
     rows, width = weight.shape
     blocks = np.zeros((rows, -(-width // block_size), block_size), np.float32)
@@ -250,7 +252,7 @@ def quantise_int4(
 
 
 def _packed(units: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Integers, clipped to four bits, two in a byte."""
+    """Clips integers to four bits and packs two into each byte."""
     nibbles = (np.clip(units, -_ZERO, _ZERO - 1) + _ZERO).astype(np.uint8).reshape(-1)
     return np.asarray(nibbles[0::2] | nibbles[1::2] << np.uint8(4))
 
@@ -269,9 +271,9 @@ _NUMPY: dict[Format, str] = {
 class WeightCache:
     """Raw little-endian files that processes share safely, one per parameter and format: `{folder}/{seed}/{name}.f32`.
 
-    A parameter's values do not depend on its size, so one file serves all architectures: each maps a prefix of the
-    largest so far. Parameters of ones and zeros map one file for all seeds. Formats other than float32 are rounded
-    once, here.
+    A parameter's values do not depend on its size, so one file serves all architectures: each architecture maps a
+    prefix of the file. Parameters of ones and zeros map one file for all seeds. The cache rounds the values of formats
+    other than float32 once, when it writes a file.
 
     Files only grow, by appending under a lock: mapped pages never change, and an append that a crash or a full disk
     interrupts leaves a valid, shorter file. When the folder exceeds `max_bytes`, the least recently used seeds are
@@ -291,7 +293,7 @@ class WeightCache:
         return f"{seed}/{spec.name}.{kind}" if spec.fill == "random" else f"{spec.fill}.{kind}"
 
     def file(self, spec: ParameterSpec, seed: int, kind: Format = "f32") -> Path:
-        """A file whose first `spec.size` values are the parameter's; written or extended if necessary.
+        """File whose first `spec.size` values are the parameter's; written or extended if necessary.
 
         Raises `Unavailable` if the disk is full even after other seeds were removed.
         """
@@ -304,21 +306,21 @@ class WeightCache:
         return path
 
     def array(self, spec: ParameterSpec, seed: int, kind: Format = "f32") -> NDArray[Any]:
-        """The parameter, memory-mapped copy-on-write: pages are read when used, and writes stay private.
+        """Parameter memory-mapped copy-on-write: pages are read when used, and changes stay private to the process.
 
-        float32, float16 or int8; bfloat16 as its bits, uint16; int4 and llama.cpp's formats as flat bytes.
+        The dtype is float32, float16 or int8; bfloat16 is uint16 bits; int4 and llama.cpp's formats are flat bytes.
         """
         shape = (bytes_of(spec.size, kind),) if _NUMPY[kind] == "u1" else spec.shape
         return np.memmap(self.file(spec, seed, kind), _NUMPY[kind], mode="c", shape=shape)
 
     def touch(self, seed: int) -> None:
-        """Marks a seed as used now. `core.model_files.build` and `core.nn.weights` do so once per model."""
+        """Marks a seed as used now. `core.model_files.build` and `core.nn.weights` call this once per model."""
         folder = self.folder / str(seed)
         if folder.exists():
             os.utime(folder)
 
     def size_bytes(self) -> int:
-        """Bytes of all files in the folder, also of formats of earlier releases."""
+        """Bytes of all files in the folder, including files in formats of earlier releases."""
         return sum(_bytes(path) for path in self.folder.rglob("*.*") if path.suffix)
 
     def _grow(self, path: Path, spec: ParameterSpec, seed: int, kind: Format) -> None:
@@ -329,7 +331,7 @@ class WeightCache:
         if self._unmeasured < 0:
             total = self.size_bytes()
             if total + missing > self.max_bytes:
-                # More room than for this file, so that a full cache is not measured for every parameter.
+                # Free more than this file needs, so that a full cache is not measured for every parameter.
                 total = self._drop(total, seed, self.max_bytes - max(missing, self.max_bytes // 16))
             # Half of the remaining bytes: another process may write the other half.
             self._unmeasured = (self.max_bytes - total - missing) // 2
@@ -343,8 +345,8 @@ class WeightCache:
                 _append(path, spec, seed, kind)
 
     def _drop(self, total: int, keep: int, down_to: int) -> int:
-        """Removes seeds, the least recently used first, until at most `down_to` of `total` bytes are left; returns
-        these.
+        """Removes seeds, least recently used first, until at most `down_to` of `total` bytes remain; returns the
+        remaining bytes.
         """
         seeds = [folder for folder in self.folder.iterdir() if folder.is_dir() and folder.name != str(keep)]
         for folder in sorted(seeds, key=lambda folder: folder.stat().st_mtime):

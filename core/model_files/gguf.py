@@ -1,8 +1,8 @@
 """Writes GGUF files for llama.cpp, without torch.
 
-`core.architectures.gguf` decides what GGUF can express. Matrices are float32, float16, or quantised in blocks of one
-format (q8_0, q4_0) or of a mixture (`core.architectures.gguf_mixtures`). Vectors, positions and convolutions are always
-float32, as in llama.cpp.
+`core.architectures.gguf` decides which models GGUF can express. Matrices are float32, float16, or quantised in blocks
+of one format (q8_0, q4_0) or of a mixture (`core.architectures.gguf_mixtures`). Vectors, positions and convolutions are
+always float32, as in llama.cpp.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
 
 FOLDER = "gguf"
 _COPIED = 1 << 20
-"""Bytes copied at a time."""
+"""Number of bytes copied at a time."""
 _EMBEDDING = "token_embd.weight"
-"""Matrix for row lookups, which is never copied."""
+"""Embedding matrix, which llama.cpp only looks up by row and never repacks."""
 _REPACKED_ROWS = 8
 """llama.cpp repacks matrices of whole groups of this many rows."""
 _LAYOUT = 2
-"""Version of the file layout: a new one keeps devices from measuring older files."""
+"""Version of the file layout; a new version keeps devices from measuring older files."""
 _SHARE = 4
-"""Files for measuring may have one part in this many of the cache's bytes."""
+"""GGUF files may take up to one part in this number of the cache's `max_bytes`."""
 _COPIED_BY_ALL = frozenset({"q4_0", "q4_k", "iq4_nl"})
 _COPIED_BY_SOME = frozenset({"q8_0", "q5_k", "q6_k"})
-"""Formats that llama.cpp repacks on all processors, and those only on ARM (2026.10)."""
+"""Formats that llama.cpp repacks on all processors, and formats that it repacks only on ARM (2026.10)."""
 _FILE_TYPES = {"float32": "ALL_F32", "float16": "MOSTLY_F16"}
-"""llama.cpp's names of number formats, where they differ."""
+"""llama.cpp's names of number formats, where its names differ from ours."""
 
 
 @dataclass(frozen=True)
 class _Array:
-    """An array. numpy's `tofile` ignores a full disk."""
+    """An array with a `tofile` that reports a full disk; numpy's `tofile` ignores it."""
 
     values: NDArray[Any]
 
@@ -66,7 +66,7 @@ class _Array:
 
 @dataclass(frozen=True)
 class _PartOfFile:
-    """Bytes of a file, copied through `buffer`; page faults of a mapping take twice as long."""
+    """A range of bytes of a file, copied through `buffer`; page faults of a mapping take twice as long."""
 
     path: Path
     start: int
@@ -86,7 +86,7 @@ class _PartOfFile:
 
 
 _Data = _Array | _PartOfFile
-"""Data of a tensor for gguf's writer, with the interface of an array."""
+"""Data of a tensor for gguf's writer, with an array's interface."""
 
 
 def write_gguf(
@@ -96,18 +96,20 @@ def write_gguf(
     numbers: GgufFormat = "float32",
     files: Mapping[str, bytes] | None = None,
 ) -> None:
-    """One GGUF file with the untrained weights of a seed or given ones, which appears only when complete.
+    """Writes one GGUF file, visible only once complete, with the untrained weights of a seed or with given weights.
 
-    `files` have the tokenizer of a trained model, as in a folder of transformers; without one each token is its number.
-    Memory is bounded by the largest matrix. Raises `InvalidInput` for an architecture or a tokenizer that GGUF cannot
-    express, `Unavailable` if the disk is full.
+    `files` hold the tokenizer of a trained model, as in a folder of transformers; without a tokenizer each token is its
+    number. Memory is bounded by the largest matrix. Raises `InvalidInput` for an architecture or a tokenizer that GGUF
+    cannot express, `Unavailable` if the disk is full.
     """
     form = gguf_form(architecture, numbers)
     size = architecture.embedding.vocab_size
     vocabulary = vocabulary_of(files or {}, size) or numbered(size)
     values = values_of(weights)
 
-    last: tuple[tuple[str, Format], NDArray[Any]] | None = None  # tensors of one parameter are consecutive
+    last: tuple[tuple[str, Format], NDArray[Any]] | None = (
+        None  # caches one parameter, because its tensors are consecutive
+    )
 
     def data(tensor: GgufTensor, kind: Format) -> _Data:
         nonlocal last
@@ -122,12 +124,11 @@ def write_gguf(
 
 @contextmanager
 def cached_gguf(cache: WeightCache, architecture: Architecture, seed: int, numbers: GgufFormat) -> Iterator[Path]:
-    """The GGUF file of these untrained weights in the cache's folder, written if it does not exist. No process removes
-    it during the context.
+    """GGUF file of these untrained weights in the cache's folder, written if missing; kept while the context is open.
 
-    Its matrices are copies of the cache's files, which serve every architecture. It has one more learned position than
-    the model, because llama.cpp needs room for a token after the prompt. The most recently used files stay within a
-    quarter of the cache's `max_bytes`. Processes share the folder safely. Errors as in `write_gguf`.
+    Its matrices are copies of the cache's files, which serve every architecture. The file has one more learned position
+    than the model, because llama.cpp needs room for a token after the prompt. The most recently used files stay within
+    a quarter of the cache's `max_bytes`. Processes share the folder safely. Raises the errors of `write_gguf`.
     """
     form = gguf_form(architecture, numbers)
     folder = cache.folder / FOLDER
@@ -144,7 +145,7 @@ def cached_gguf(cache: WeightCache, architecture: Architecture, seed: int, numbe
 
 
 def _open_locked(path: Path) -> BinaryIO | None:
-    """This file, open and with a shared lock; None if it does not exist, or no longer."""
+    """Opens this file with a shared lock; None if the file does not exist or was removed meanwhile."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -184,7 +185,7 @@ def _write_cached(
 
 
 def _drop_earlier(path: Path, down_to: int) -> None:
-    """Removes other files without a lock, the least recently used first, until all have at most `down_to` bytes."""
+    """Removes unlocked files other than `path`, least recently used first, until all have at most `down_to` bytes."""
     others = [other for other in path.parent.iterdir() if other.suffix in (".gguf", ".part") and other != path]
     total = sum(_bytes(file) for file in (path, *others))
     for other in sorted(others, key=lambda other: other.stat().st_mtime):
@@ -211,7 +212,7 @@ def _write(
     vocabulary: GgufVocabulary,
     measured: bool = False,
 ) -> None:
-    """`data`: the data of a tensor in a format. `measured`: one more learned position, or unlimited rotary ones."""
+    """Writes the file; `data` returns a tensor's values in a format. `measured` adds a learned position."""
     import gguf
 
     from edgefront.core.model_files.gguf_tensors import tensors
@@ -233,7 +234,7 @@ def _write(
     )
     for tensor, kind in ordered:
         size, type_ = tensor.bytes_in(kind), getattr(gguf.GGMLQuantizationType, kind.upper())
-        if kind in GGUF_BLOCKS:  # such shapes are given in bytes
+        if kind in GGUF_BLOCKS:  # the writer expects the shape of block formats in bytes
             rows = tensor.shape[0]
             writer.add_tensor_info(tensor.name, (rows, size // rows), np.dtype("u1"), size, type_)
         else:
@@ -247,10 +248,10 @@ def _write(
 
 
 def _copied(tensor: GgufTensor, kind: Format) -> int:
-    """Whether llama.cpp repacks this matrix for its CPU kernels: 0 never, 1 on some processors, 2 on all.
+    """How many processors make llama.cpp repack this matrix for its CPU kernels: 0 none, 1 some, 2 all.
 
-    llama.cpp keeps its file mapped from the first to the last tensor that it uses in place. So repacked tensors are at
-    the file's end: else they would be in memory twice.
+    llama.cpp keeps its file mapped from the first to the last tensor that it uses in place. So repacked tensors stand
+    at the end of the file; elsewhere they would be in memory twice.
     """
     if tensor.name == _EMBEDDING or tensor.shape[0] % _REPACKED_ROWS:
         return 0
@@ -258,7 +259,7 @@ def _copied(tensor: GgufTensor, kind: Format) -> int:
 
 
 def _describe(writer: Any, architecture: Architecture, form: GgufForm, length: int) -> None:
-    """Writes the fields; widths are one number if all layers have the same, else an array."""
+    """Writes the architecture's fields; a width is one number if all layers share it, else an array by layer."""
     from edgefront.core.model_files.gguf_tensors import PADDED_HEADS, PADDED_INNER
 
     blocks, eps = architecture.blocks, float(architecture.norm_eps)
@@ -275,7 +276,7 @@ def _describe(writer: Any, architecture: Architecture, form: GgufForm, length: i
     writer.add_context_length(length)
     writer.add_embedding_length(architecture.d_model)
     if form.kind != "deci":
-        heads = [max(heads)] * len(heads)  # also for layers of short_conv
+        heads = [max(heads)] * len(heads)  # layers of short_conv declare the heads too
     for values, add in (
         (heads, writer.add_head_count),
         (kv_heads, writer.add_head_count_kv),

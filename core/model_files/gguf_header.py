@@ -1,7 +1,7 @@
 """Reads the header of a GGUF file: its fields, and the offset of each tensor.
 
 The gguf package's reader takes five seconds for a vocabulary of 49,000 tokens, and cannot distinguish truncated files
-from damaged ones. A model in several files (`…-00001-of-00003.gguf`) is named by its first one.
+from damaged ones. The path of the first file names a model of several files (`…-00001-of-00003.gguf`).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from edgefront.core.common.validation import short
 _VERSIONS = (2, 3)
 _STRING, _ARRAY, _BOOL = 8, 9, 7
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-"""Field types and their letters in `struct` and numpy."""
+"""Field types, each with its letter in `struct` and numpy."""
 _ALIGNMENT = 32
 _MAX_AXES = 4
 _STATES = (".ssm.", ".wkv.", ".shortconv.", ".sliding_window", ".attention.sliding_window")
-"""Fields of architectures whose cache cannot remove its last token: recurrences, convolutions, windows."""
+"""Fields of recurrences, convolutions and windows, whose caches cannot remove their latest token."""
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor of a file. `shape` has numpy's order of axes, `kind` is llama.cpp's number of the format."""
+    """Location of one tensor in a file. `shape` has numpy's order of axes, `kind` is llama.cpp's format number."""
 
     name: str
     shape: tuple[int, ...]
@@ -44,7 +44,7 @@ class StoredTensor:
 
     @property
     def kind_name(self) -> str:
-        """llama.cpp's name of the format: Q4_K."""
+        """llama.cpp's name of the number format, for example Q4_K."""
         import gguf
 
         known = self.kind in list(gguf.GGMLQuantizationType)
@@ -52,7 +52,7 @@ class StoredTensor:
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes of the tensor; None for a format that the installed gguf package does not know."""
+        """Bytes of the tensor; None for a format unknown to the installed gguf package."""
         import gguf
 
         if self.kind not in list(gguf.GGMLQuantizationType):
@@ -62,8 +62,9 @@ class StoredTensor:
 
 
 class GgufHeader:
-    """The header of a model. Raises `InvalidInput` for a file that is not GGUF, damaged or truncated, or a missing
-    part.
+    """Header of a GGUF model in one file or several.
+
+    Raises `InvalidInput` for a file that is not GGUF, is damaged or truncated, or lacks another file of the model.
     """
 
     def __init__(self, path: Path) -> None:
@@ -84,39 +85,39 @@ class GgufHeader:
         if number != 0 or match is None or int(match[1]) != 1 or int(match[2]) != count:
             part = number + 1 if type(number) is int else short(number)
             first_name = f"…-00001-of-{count:05d}.gguf"
-            raise fault(self.path, f"is part {part} of {count}: give the first, which is named {first_name}", "path")
+            raise fault(self.path, f"is part {part} of {count}; give the first part, {first_name}", "path")
         stem = self.path.name[: match.start()]
         others = tuple(self.path.with_name(f"{stem}-{part:05d}-of-{count:05d}.gguf") for part in range(2, count + 1))
         for other in others:
             if not other.is_file():
-                raise fault(self.path, f"is the first of {count} parts, and {other.name} is missing", "path")
+                raise fault(self.path, f"is the first of {count} parts, but {other.name} is missing", "path")
         return others
 
     @property
     def kind(self) -> str:
-        """llama.cpp's architecture."""
+        """llama.cpp's name of the architecture."""
         return str(self.fields.get("general.architecture"))
 
     @property
     def vocab_size(self) -> int:
-        """Rows of the embedding."""
+        """Number of rows of the embedding."""
         table = self.tensors.get("token_embd.weight")
         if table is not None:
             return table.shape[0]
         size = self.fields.get(f"{self.kind}.vocab_size", len(self.fields.get("tokenizer.ggml.tokens") or ()))
         if type(size) is not int or size < 1:
-            raise fault(self.path, "has neither an embedding of tokens nor a vocabulary", "weights")
+            raise fault(self.path, "must have a token embedding or a vocabulary", "weights")
         return size
 
     @property
     def context_length(self) -> int | None:
-        """Maximum sequence length of llama.cpp; None if the file has none."""
+        """Maximum sequence length that the file declares for llama.cpp; None if the file declares none."""
         length = self.fields.get(f"{self.kind}.context_length")
         return length if type(length) is int and length > 0 else None
 
     @property
     def keeps_state(self) -> bool:
-        """Whether llama.cpp may be unable to remove a token from its cache: by a recurrence, convolution or window."""
+        """Whether a recurrence, convolution or window may prevent llama.cpp from removing a token from its cache."""
         return any(name.startswith(f"{self.kind}{state}") for name in self.fields for state in _STATES)
 
     @property
@@ -125,12 +126,12 @@ class GgufHeader:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the tensors of known formats."""
+        """Bytes of all tensors in known formats."""
         return sum(tensor.nbytes or 0 for tensor in self.tensors.values())
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Architecture, number and bytes of the weights, and their number by format, the largest first."""
+        """Architecture, number and bytes of the weights, and number of weights by format, most frequent first."""
         counts: dict[str, int] = {}
         for tensor in self.tensors.values():
             counts[tensor.kind_name] = counts.get(tensor.kind_name, 0) + math.prod(tensor.shape)
@@ -143,7 +144,7 @@ class GgufHeader:
 
 
 class _Part:
-    """The header of one file."""
+    """Header of one of the model's files."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -159,18 +160,20 @@ class _Part:
             raise fault(path, f"cannot be read: {error.strerror}", "path") from None
         except (ValueError, struct.error):  # an empty file cannot be mapped
             raise fault(
-                path, f"was cut short, or is damaged: its {path.stat().st_size} bytes end within its header", "path"
+                path,
+                f"was cut short or is damaged, because its {path.stat().st_size} bytes end within the header",
+                "path",
             ) from None
 
     def _read(self) -> None:
         if self._data[:4] != GGUF_MAGIC:
-            raise fault(self._path, "is no GGUF file", "path")
+            raise fault(self._path, "is not a GGUF file", "path")
         self._at = 4
         (version,) = self._numbers("I")
         if version not in _VERSIONS:
             big = version & 0xFFFF == 0
             raise fault(
-                self._path, "is big-endian" if big else f"is GGUF of version {version}; 2 and 3 are read", "path"
+                self._path, "is big-endian" if big else f"is GGUF of version {version}; it must be 2 or 3", "path"
             )
         tensors, fields = self._numbers("QQ")
         for _ in range(fields):
@@ -181,7 +184,11 @@ class _Part:
         entries = [self._tensor() for _ in range(tensors)]
         alignment = self.fields.get("general.alignment", _ALIGNMENT)
         if type(alignment) is not int or alignment < 1:
-            raise fault(self._path, f"has general.alignment {short(alignment)}", "general.alignment")
+            raise fault(
+                self._path,
+                f"has general.alignment {short(alignment)}; it must be a positive integer",
+                "general.alignment",
+            )
         data_start = -(-self._at // alignment) * alignment
         for name, shape, kind, offset in entries:
             if name in self.tensors:
@@ -189,9 +196,7 @@ class _Part:
             self.tensors[name] = StoredTensor(name, shape, kind, self._path, data_start + offset)
         end = max((at.start + (at.nbytes or 0) for at in self.tensors.values()), default=0)
         if end > self._size:
-            raise fault(
-                self._path, f"was cut short: its tensors end after {end} bytes, and it has {self._size}", "path"
-            )
+            raise fault(self._path, f"was cut short: its tensors need {end} bytes, and it has {self._size}", "path")
 
     def _numbers(self, letters: str) -> tuple[Any, ...]:
         numbers = struct.unpack_from(f"<{letters}", self._data, self._at)
@@ -222,18 +227,20 @@ class _Part:
 
     def _letter(self, type_: int) -> str:
         if type_ not in _SCALARS:
-            raise fault(self._path, f"is damaged: there is no type {type_} of fields", "path")
+            raise fault(self._path, f"is damaged, because a field has the unknown type {type_}", "path")
         return _SCALARS[type_]
 
     def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
         name, (axes,) = self._string(), self._numbers("I")
         if axes > _MAX_AXES:
-            raise fault(self._path, f"is damaged: {short(name)} has {axes} axes", "path")
+            raise fault(
+                self._path, f"is damaged, because {short(name)} has {axes} axes instead of at most {_MAX_AXES}", "path"
+            )
         shape = self._numbers("Q" * axes)
         kind, offset = self._numbers("IQ")
         return name, shape[::-1], kind, offset
 
 
 def fault(path: Path, what: str, field: str) -> InvalidInput:
-    """The error about a GGUF file."""
+    """Error about a GGUF file; `what` completes the sentence that begins with the path."""
     return InvalidInput(f"{path} {what}", field=field, value=str(path), allowed="another GGUF file")

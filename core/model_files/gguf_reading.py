@@ -1,9 +1,9 @@
 """Reads a GGUF file: the description of its model, its weights as float32, and its tokenizer as Hugging Face's files.
 
-Files of edgefront contain the description. Of other files it follows from the fields and the rules of the architecture
-(`KIND_RULES`); as in llama.cpp, the presence of tensors decides only about biases and a separate output. Fields are
-required or have defaults as in llama.cpp (`llama_model::load_hparams`, 2026.10). Unknown fields, missing tensors, and
-tensors without a parameter are refused by name.
+Files written by edgefront contain the description. The description of other files follows from the fields and the rules
+of the architecture (`KIND_RULES`); as in llama.cpp, the presence of tensors decides only about biases and a separate
+output. Fields are required or have defaults as in llama.cpp (`llama_model::load_hparams`, 2026.10). Unknown fields,
+missing tensors, and tensors without a parameter raise an error that names the field or tensor.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ _READ_FIELDS = frozenset(
         "shortconv.l_cache",
     }
 )
-"""Fields that are read. A file with another field is refused, except `rope.scaling.type` none."""
+"""Supported fields. A file with another field is refused, except `rope.scaling.type` none."""
 _OF_KIND = {"granite": frozenset({"attention.scale", "embedding_scale", "residual_scale", "logit_scale"})}
-"""Fields that are read for one architecture."""
+"""Additional supported fields of single architectures."""
 _KINDS = get_args(GgufKind)
 _ROPE_FREQS = "rope_freqs.weight"
 
 
 class GgufFile:
-    """A GGUF file. Raises `InvalidInput` if it is not one, or if its model cannot be expressed."""
+    """A GGUF file. Raises `InvalidInput` if the file is not GGUF, or if a description cannot express its model."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -67,10 +67,10 @@ class GgufFile:
         try:
             self.architecture = Architecture.parse(own if isinstance(own, str) else self._description())
         except ArchitectureError as error:
-            raise self._fault(f"describes no model: {error.detail}", "path") from None
+            raise self._fault(f"does not describe a valid model: {error.detail}", "path") from None
 
     def weights(self) -> Mapping[str, NDArray[np.float32]]:
-        """The parameters by name; every tensor of the file is one, or a part of one."""
+        """Parameters by name; every tensor of the file must be a parameter or rows of a parameter."""
         return _Weights(self)
 
     # The description -----------------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ class GgufFile:
         kind: Any = self._fields.get("general.architecture")
         if kind not in _KINDS:
             raise self._fault(
-                f"is of architecture {kind}, which is not known; there are {', '.join(_KINDS)}", "general.architecture"
+                f"is of the unknown architecture {kind}; it must be one of {', '.join(_KINDS)}", "general.architecture"
             )
         own = {
             name.removeprefix(f"{kind}."): self._fields.get(name)
@@ -90,7 +90,7 @@ class GgufFile:
             del own["rope.scaling.type"]
         for name in own:
             if name not in _READ_FIELDS | _OF_KIND.get(kind, frozenset()):
-                raise self._fault(f"has {kind}.{name}, which is not known", f"{kind}.{name}")
+                raise self._fault(f"has the unknown field {kind}.{name}", f"{kind}.{name}")
         rules = KIND_RULES[kind]
         layers = self._count(own, kind, "block_count", MAX_LAYER_PAIRS)
         width = self._count(own, kind, "embedding_length")
@@ -127,7 +127,7 @@ class GgufFile:
         return description
 
     def _vocab_size(self, own: Mapping[str, Any], kind: str) -> int:
-        """The number of listed tokens; without a tokenizer the declared one, or the rows of the embedding."""
+        """Number of listed tokens; without a tokenizer the declared number, or the rows of the embedding."""
         tokens = self._fields.get("tokenizer.ggml.tokens")
         if isinstance(tokens, list) and tokens:
             return len(tokens)
@@ -140,7 +140,9 @@ class GgufFile:
             value = own.get(name, default)
             if isinstance(value, list):
                 if len(value) != layers:
-                    raise self._fault(f"has {kind}.{name} of {len(value)} layers, not {layers}", f"{kind}.{name}")
+                    raise self._fault(
+                        f"has {kind}.{name} for {len(value)} layers; the model has {layers}", f"{kind}.{name}"
+                    )
                 value = value[layer]
             return 0 if value == 0 else self._count({name: value}, kind, name)
 
@@ -150,7 +152,7 @@ class GgufFile:
         inner = of_layer("feed_forward_length", 0)
         if not heads and not rules.parts:
             raise self._fault(
-                f"has {kind}.attention.head_count 0: it must be 1 to {MAX_CONTEXT}", f"{kind}.attention.head_count"
+                f"has {kind}.attention.head_count 0; it must be 1 to {MAX_CONTEXT}", f"{kind}.attention.head_count"
             )
         if rules.convolutions and not kv_heads:
             yield {"kind": "short_conv", "kernel": self._count(own, kind, "shortconv.l_cache")}
@@ -165,7 +167,7 @@ class GgufFile:
                 )
             if not kv_heads:
                 name = f"{kind}.attention.head_count_kv"
-                raise self._fault(f"has {name} 0 in layer {layer}, which attends", name)
+                raise self._fault(f"has {name} 0 in layer {layer}; a layer with attention needs at least 1", name)
             yield {
                 "kind": "attention",
                 "n_head": heads,
@@ -181,7 +183,7 @@ class GgufFile:
             parallel = rules.parallel[0]
             if kind == "gptneox":
                 parallel = "own_norm" if self._required(own, kind, "use_parallel_residual") is True else None
-            if kind == "stablelm":  # llama.cpp decides by the norm, whatever the field says
+            if kind == "stablelm":  # llama.cpp ignores the field and decides by the norm
                 parallel = None if self._has(layers, "ffn_norm.weight") else "shared_norm"
             yield {
                 "kind": "feed_forward",
@@ -193,16 +195,18 @@ class GgufFile:
             }
 
     def _local(self, own: Mapping[str, Any], kind: str, layer: int) -> dict[str, Any]:
-        """The window of a layer, and the rotary base of Gemma 3's layers with a window: all but every sixth."""
+        """Window of a layer, and rotary base of Gemma 3's layers with a window: five of every six layers."""
         window, name = own.get("attention.sliding_window") or None, "rope.freq_base_swa"
         if own.get(name, LOCAL_BASE) != LOCAL_BASE or (name in own and kind != "gemma3"):
-            raise self._fault(f"has {kind}.{name} {short(own[name])}, not Gemma 3's {LOCAL_BASE}", f"{kind}.{name}")
+            raise self._fault(
+                f"has {kind}.{name} {short(own[name])}; only {LOCAL_BASE} in Gemma 3 is supported", f"{kind}.{name}"
+            )
         if kind != "gemma3" or window is None:
             return {"window": window}
         return {"window": window, "theta": LOCAL_BASE} if (layer + 1) % LOCAL_LAYERS else {}
 
     def _percent(self, own: Mapping[str, Any], kind: GgufKind, description: Mapping[str, Any]) -> int:
-        """Percentage of each head that is rotated: 100, unless the kind may rotate a part."""
+        """Percentage of each head's features that are rotated: 100, unless the architecture may rotate fewer."""
         name = "rope.dimension_count"
         d_head = next((block["d_head"] for block in description["blocks"] if block["kind"] == "attention"), 1)
         rotary_dim = own.get(name, d_head)
@@ -210,11 +214,12 @@ class GgufFile:
             return 100
         if not KIND_RULES[kind].partial or type(rotary_dim) is not int or not 0 < rotary_dim < d_head:
             raise self._fault(f"has {kind}.{name} {short(rotary_dim)}, not the width {d_head} of its heads", name)
-        return -(-100 * rotary_dim // d_head)  # rounded up: the description rounds the features down
+        return -(-100 * rotary_dim // d_head)  # rounded up, because the description rounds the number of features down
 
     def _scale_positions(self, description: dict[str, Any]) -> None:
-        """Adds the scaling of `rope_freqs.weight`, which must be Llama 3.1's: the file does not have its length and
-        limits, which are the same in all its models (`RotaryScaling`).
+        """Adds the scaling of `rope_freqs.weight` to the description; only Llama 3.1's scaling is supported.
+
+        The file lacks the scaling's length and limits, which are the same in all models of Llama 3.1 (`RotaryScaling`).
         """
         if _ROPE_FREQS not in self._tensors:
             return
@@ -227,7 +232,7 @@ class GgufFile:
             RotaryPositions.model_validate({**plain, "scaling": scaling}), d_head
         )
         if expected.shape != divisors.shape or not np.allclose(divisors, expected, rtol=1e-5):
-            raise self._fault(f"has {_ROPE_FREQS}, which does not stretch positions as Llama 3.1 does", "positions")
+            raise self._fault(f"has {_ROPE_FREQS} that differs from Llama 3.1's scaling of positions", "positions")
         description["positions"]["scaling"] = scaling
 
     def _bias(self, rules: KindRules, layers: int) -> str:
@@ -239,17 +244,17 @@ class GgufFile:
         return "qkv" if has_some and "qkv" in rules.biases else "none"
 
     def _has(self, layers: int, *names: str) -> bool:
-        """Whether any layer has one of these tensors: then all must have it."""
+        """Whether any layer has one of these tensors; the check of the weights then requires them in all layers."""
         return any(f"blk.{layer}.{name}" in self._tensors for layer in range(layers) for name in names)
 
     def tokenizer(self) -> dict[str, bytes]:
-        """Its `tokenizer.json` and the files beside it (`core.model_files.gguf_tokenizer`)."""
+        """Files of the model's tokenizer: `tokenizer.json` and related files (`core.model_files.gguf_tokenizer`)."""
         return tokenizer_files(self.header)
 
     # The weights ---------------------------------------------------------------------------------------------------
 
     def tensor(self, name: str) -> NDArray[np.float32]:
-        """The values of a tensor of any format as float32."""
+        """Values of a tensor of any format, converted to float32."""
         import gguf
 
         stored = self._tensor(name)
@@ -262,7 +267,7 @@ class GgufFile:
             values = gguf.dequantize(rows, gguf.GGMLQuantizationType(stored.kind))
         except NotImplementedError:
             raise self._fault(
-                f"has {name} as {stored.kind_name}, which the installed gguf cannot read", "weights"
+                f"has {name} as {stored.kind_name}, which the installed gguf package cannot read", "weights"
             ) from None
         if not np.isfinite(values).all():
             raise not_finite(stored.path, name)
@@ -270,7 +275,7 @@ class GgufFile:
 
     @property
     def name(self) -> str | None:
-        """The model's name, unless it is a digest written by edgefront."""
+        """Name of the model; None if the name is missing or a digest written by edgefront."""
         name = self._fields.get("general.name")
         return name if isinstance(name, str) and name.strip() and not name.startswith("edgefront-") else None
 
@@ -287,16 +292,16 @@ class GgufFile:
     def _count(self, own: Mapping[str, Any], kind: str, name: str, maximum: int = MAX_CONTEXT) -> int:
         value = self._required(own, kind, name)
         if type(value) is not int or not 1 <= value <= maximum:
-            raise self._fault(f"has {kind}.{name} {short(value)}: it must be 1 to {maximum}", f"{kind}.{name}")
+            raise self._fault(f"has {kind}.{name} {short(value)}; it must be 1 to {maximum}", f"{kind}.{name}")
         return value
 
     def _multiplier(self, own: Mapping[str, Any], kind: str, name: str) -> int | str:
-        """The shortest number that is this float32; 1 if the field is missing or 0."""
+        """Shortest number that rounds to this float32 field; 1 if the field is missing or 0."""
         return as_number(float(str(self._positive(kind, name, own.get(name) or 1))))
 
     def _positive(self, kind: str, name: str, value: Any) -> np.float32:
         if not is_positive(value):
-            raise self._fault(f"has {kind}.{name} {short(value)}: it must be a positive number", f"{kind}.{name}")
+            raise self._fault(f"has {kind}.{name} {short(value)}; it must be a positive number", f"{kind}.{name}")
         rounded: np.float32 = np.float32(value)
         return rounded
 
@@ -321,7 +326,7 @@ class _Weights(Mapping[str, NDArray[np.float32]]):
                     raise file._fault(f"has {tensor.name} of shape {stored.shape}, not {tensor.shape}", "weights")
                 self._parts[tensor.spec.name].append(tensor)
             elif tensor.name in file.header.tensors and not np.any(tensor.constant) and file.tensor(tensor.name).any():
-                read.remove(tensor.name)  # the file may have zeros for a missing part of a layer
+                read.remove(tensor.name)  # not the zeros that replace a missing attention or feed-forward
         for name in sorted(file.header.tensors.keys() - read):
             raise file._fault(f"has {name}, which is not a parameter of its architecture", "weights")
 

@@ -1,4 +1,4 @@
-"""The tensors of a GGUF file as views of our parameters."""
+"""Maps the tensors of a GGUF file to rows of our parameters."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from edgefront.core.model_files.positions import rotary_frequencies
 from edgefront.core.model_files.tensor_view import TensorView, fused_rows, owner_of
 
 PADDED_INNER = GGUF_BLOCK
-"""Inner width of a feed_forward of zeros: `deci` skips the attention of a layer without feed_forward."""
+"""Inner width of a feed-forward of zeros, needed because `deci` skips the attention of a layer without feed-forward."""
 PADDED_HEADS = 1
-"""Heads of an attention of zeros: `deci` reads the width of all heads from its first layer only if that has heads."""
+"""Heads of an attention of zeros in the first layer, from which `deci` reads the width of all heads."""
 
 _T = gguf.MODEL_TENSOR
 _PARTS: Mapping[str, tuple[gguf.MODEL_TENSOR, ...]] = {
@@ -47,7 +47,7 @@ _PARTS: Mapping[str, tuple[gguf.MODEL_TENSOR, ...]] = {
     "final_norm": (_T.OUTPUT_NORM,),
     "output.tables": (_T.OUTPUT,),
 }
-"""llama.cpp's tensors of each of our modules; several are the rows of one parameter, in this order."""
+"""Tensors of llama.cpp for each of our modules; several tensors are rows of one parameter, in this order."""
 _OF_KIND: Mapping[str, Mapping[str, tuple[gguf.MODEL_TENSOR, ...]]] = {
     "gpt2": {"attention.qkv": (_T.ATTN_QKV,), "feed_forward.up": (_T.FFN_UP,)},
     "gptneox": {"attention.qkv": (_T.ATTN_QKV,), "feed_forward.up": (_T.FFN_UP,)},
@@ -64,13 +64,13 @@ _OF_LAYER = re.compile(r"blk\.(\d+)\.(attn_v|attn_qkv|ffn_down)\.weight")
 
 @dataclass(frozen=True)
 class GgufTensor(TensorView):
-    """One tensor, with axes in numpy's order: a view of a parameter, or a `constant`."""
+    """One tensor of a GGUF file, with axes in numpy's order: a view of a parameter, or a `constant`."""
 
     kind: Format | None = None
-    """The format in every file; None: that of the file's matrices."""
+    """Number format in every file; None for the format of the file's matrices."""
     constant: NDArray[np.float32] | None = None
     zero_rows: int = 0
-    """Rows of zeros at the end."""
+    """Number of rows of zeros at the end."""
 
     def of(self, values: NDArray[Any]) -> NDArray[Any]:
         part = super().of(values)
@@ -79,7 +79,7 @@ class GgufTensor(TensorView):
         )
 
     def bytes_within(self, kind: Format) -> range | None:
-        """Range of its bytes within the bytes of the parameter in this format; None if they are not contiguous."""
+        """Range of the tensor's bytes within the parameter's bytes in this format; None if not contiguous."""
         if self.transposed or self.zero_rows or isinstance(self.rows, np.ndarray):
             return None
         start, stop, _ = self.rows.indices(self.spec.shape[0])
@@ -87,15 +87,16 @@ class GgufTensor(TensorView):
         return range(start * row, stop * row)
 
     def bytes_in(self, kind: Format) -> int:
-        """Bytes of the tensor in this format."""
+        """Number of bytes of the tensor in this format."""
         return bytes_of(math.prod(self.shape), kind)
 
 
 def tensors(
     architecture: Architecture, form: GgufForm, numbers: GgufFormat, zero_positions: int = 0
 ) -> list[tuple[GgufTensor, Format]]:
-    """All tensors of a file with their formats, those of one parameter one after the other, with `zero_positions`
-    further rows of zeros after learned positions.
+    """All tensors of a file with their formats; tensors of one parameter are consecutive.
+
+    `zero_positions` rows of zeros follow learned positions.
     """
     every = list(_tensors(architecture, form, zero_positions))
     if numbers not in GGUF_QUANTISED:
@@ -107,7 +108,7 @@ def tensors(
 def _quantised(
     architecture: Architecture, form: GgufForm, every: list[GgufTensor], numbers: GgufQuantisation
 ) -> Iterator[Format]:
-    """The format of each tensor as a matrix of a quantised file."""
+    """Format of each tensor in a quantised file, as if the tensor were a matrix."""
     first = None if form.layers[0].mixer is None else architecture.blocks[form.layers[0].mixer]
     group = first.n_head // first.kv_heads if isinstance(first, Attention) else 0
     scores = "token_embd.weight" if all(tensor.name != "output.weight" for tensor in every) else "output.weight"
@@ -141,7 +142,7 @@ def _tensors(architecture: Architecture, form: GgufForm, zero_positions: int) ->
         theirs = names[module] if index is not None else names[module][:1]
         full = [f"{gguf.TENSOR_NAMES[name].format(bid=layer_of.get(index))}.{last}" for name in theirs]
         positions, block = architecture.positions, None if index is None else architecture.blocks[index]
-        if isinstance(positions, LearnedPositions) and module == "positions":  # OPT's begin at a later row
+        if isinstance(positions, LearnedPositions) and module == "positions":  # OPT's positions begin at a later row
             shape, rows = (positions.length + zero_positions, architecture.d_model), slice(positions.offset, None)
             yield GgufTensor(full[0], shape, spec, rows, kind="f32", zero_rows=zero_positions)
         elif module == "short_conv.conv" and last == "weight":
@@ -151,7 +152,7 @@ def _tensors(architecture: Architecture, form: GgufForm, zero_positions: int) ->
             for number, (name, part) in enumerate(zip(full, parts, strict=True)):
                 order: slice | NDArray[np.intp] = part
                 if isinstance(block, Attention) and len(full) > 1 and number < 2 and form.kind in _NEIGHBOURS:
-                    # Each feature of a head's first half is followed by its pair in the second.
+                    # Each feature of a head's first half is followed by its partner in the second half.
                     halves = np.arange(part.start, part.stop).reshape(-1, 2, architecture.d_head(block) // 2)
                     order = halves.swapaxes(1, 2).reshape(-1)
                 yield GgufTensor(name, (part.stop - part.start, *spec.shape[1:]), spec, order, kind=kind)
@@ -159,7 +160,7 @@ def _tensors(architecture: Architecture, form: GgufForm, zero_positions: int) ->
 
 
 def _constants(architecture: Architecture, form: GgufForm) -> Iterator[GgufTensor]:
-    """Tensors without a parameter: divisors of scaled rotary frequencies, and zeros for missing parts of layers."""
+    """Tensors without a parameter: divisors of scaled rotary frequencies, and zeros for missing blocks of layers."""
     positions, d_model = architecture.positions, architecture.d_model
     d_head = next(architecture.d_head(block) for block in architecture.blocks if isinstance(block, Attention))
     if isinstance(positions, RotaryPositions) and positions.scaling is not None:
@@ -183,7 +184,7 @@ def _zeros(
     width: int,
     d_model: int,
 ) -> Iterator[GgufTensor]:
-    """An attention or feed-forward of zeros."""
+    """Tensors of zeros for an attention or feed-forward that the layer lacks."""
     shapes = {norm: (d_model,), **dict.fromkeys(ups, (width, d_model)), down: (d_model, width)}
     for tensor, shape in shapes.items():
         name = f"{gguf.TENSOR_NAMES[tensor].format(bid=layer)}.weight"

@@ -1,6 +1,6 @@
-"""The tokenizer of a GGUF file as Hugging Face's files: byte-level bpe (`gpt2`) and SentencePiece's bpe (`llama`).
+"""Reads a GGUF file's tokenizer as Hugging Face's files: byte-level bpe (`gpt2`) and SentencePiece's bpe (`llama`).
 
-Missing fields have llama.cpp's defaults (`llama_vocab::impl::load`, 2026.10), or are refused if it requires them.
+Missing fields have llama.cpp's defaults (`llama_vocab::impl::load`, 2026.10); fields that it requires must be given.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ _GIVE_FOLDER = "give its Hugging Face folder"
 
 
 def tokenizer_files(header: GgufHeader) -> dict[str, bytes]:
-    """Its `tokenizer.json` and the files beside it; empty without a tokenizer. `InvalidInput` if it is of another kind,
-    splits text in an unknown way, or has wrong fields.
+    """Files of the model's tokenizer: `tokenizer.json` and related files; empty if the GGUF file has no tokenizer.
+
+    Raises `InvalidInput` if the tokenizer is of another kind, splits text in an unknown way, or has invalid fields.
     """
     kind = _field(header, "model")
     if kind in _WITHOUT:
@@ -41,13 +42,13 @@ def tokenizer_files(header: GgufHeader) -> dict[str, bytes]:
     if kind not in ("gpt2", "llama"):
         raise _fault(
             header,
-            f"has a tokenizer {kind}: byte-level bpe (gpt2) and bpe of pieces (llama) are read; {_GIVE_FOLDER}",
+            f"has a tokenizer {kind}; it must be byte-level bpe (gpt2) or bpe of pieces (llama), or {_GIVE_FOLDER}",
             "model",
         )
     tokens = _list(header, "tokens", str)
     types = _list(header, "token_type", int) or [NORMAL] * len(tokens)
     if len(types) != len(tokens):
-        raise _fault(header, f"has {len(types)} types of tokens for {len(tokens)} tokens", "token_type")
+        raise _fault(header, f"has {len(types)} token types for {len(tokens)} tokens", "token_type")
     config = _config(header, tokens, pieces=kind == "llama")
     described = (_of_pieces if kind == "llama" else _of_bytes)(header, tokens, types)
     ends = [_number(header, "eos", _default_end(header)), _number(header, "eot"), _number(header, "eom")]
@@ -63,14 +64,14 @@ def _of_bytes(header: GgufHeader, tokens: list[str], types: list[int]) -> dict[s
     name = _field(header, "pre", "default")
     pre = splitting(str(name))
     if pre is None:
-        raise _fault(header, f"splits text by {short(name)}, which is not known; {_GIVE_FOLDER}", "pre")
+        raise _fault(header, f"splits text by the unknown pattern {short(name)}; {_GIVE_FOLDER}", "pre")
     if _field(header, "merges") is None:
         raise _fault(header, "lacks tokenizer.ggml.merges", "merges")
     merges = [merge for merge in _list(header, "merges", str) if merge not in NO_MERGES]
     vocabulary = {token: number for number, token in enumerate(tokens) if types[number] != UNUSED}
     decoder: dict[str, Any] = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
     if not all(part in vocabulary for merge in merges for part in merge.split(" ")):
-        # A vocabulary of characters: its merges have bytes without tokens, which `tokenizers` refuses.
+        # The merges of a vocabulary of characters use bytes without tokens, which `tokenizers` refuses.
         vocabulary, merges = {text_of(token): number for token, number in vocabulary.items()}, []
         pre, decoder = {**pre, "pre_tokenizer": None}, {"type": "Fuse"}
     return {
@@ -86,7 +87,7 @@ def _of_bytes(header: GgufHeader, tokens: list[str], types: list[int]) -> dict[s
 def _of_pieces(header: GgufHeader, tokens: list[str], types: list[int]) -> dict[str, Any]:
     scores = _list(header, "scores", float)
     if len(scores) != len(tokens):
-        raise _fault(header, f"has {len(scores)} scores of tokens for {len(tokens)} tokens", "scores")
+        raise _fault(header, f"has {len(scores)} token scores for {len(tokens)} tokens", "scores")
     own = {token: scores[number] for number, token in enumerate(tokens) if types[number] == NORMAL}
     vocabulary = {token: number for number, token in enumerate(tokens) if types[number] != UNUSED}
     unknown = next((token for number, token in enumerate(tokens) if types[number] == UNKNOWN), None)
@@ -127,18 +128,18 @@ def _default_end(header: GgufHeader) -> int:
 
 
 def _number(header: GgufHeader, name: str, default: int | None = None) -> int | None:
-    """The id of the token in this role."""
+    """Id of the token in this role; None if there is none."""
     number = _field(header, f"{name}_token_id", default)
     if number is not None and type(number) is not int:
         field = f"{name}_token_id"
-        raise _fault(header, f"has tokenizer.ggml.{field} {short(number)}, which is no token's number", field)
+        raise _fault(header, f"has tokenizer.ggml.{field} {short(number)}; it must be a token id", field)
     return number
 
 
 def _list(header: GgufHeader, name: str, of: type) -> list[Any]:
     values = _field(header, name) or []
     if not isinstance(values, list) or not all(isinstance(value, of) for value in values):
-        raise _fault(header, f"has tokenizer.ggml.{name}, which is no list of {of.__name__}", name)
+        raise _fault(header, f"has tokenizer.ggml.{name} that is not a list of {of.__name__}", name)
     return values
 
 
@@ -151,9 +152,7 @@ def _fault(header: GgufHeader, what: str, field: str) -> InvalidInput:
 
 
 def _merges_of(scores: Mapping[str, float]) -> list[str]:
-    """The merges that join tokens with these scores as llama.cpp does: all splits of each token in two, in falling
-    order of their scores.
-    """
+    """Merges equivalent to these scores in llama.cpp: all splits of each token in two, by falling score."""
     own = frozenset(scores)
     return [
         f"{left} {right}"
@@ -165,7 +164,7 @@ def _merges_of(scores: Mapping[str, float]) -> list[str]:
 def _described_pieces(
     vocabulary: Mapping[str, int], merges: Sequence[str], unknown: str | None, space_before: bool
 ) -> dict[str, Any]:
-    """The parts of a `tokenizer.json` that process text as llama.cpp does."""
+    """Sections of a `tokenizer.json` that process text as llama.cpp does."""
     replace = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
     before: list[dict[str, Any]] = [{"type": "Prepend", "prepend": SPACE}] if space_before else []
     spaces = {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}

@@ -1,12 +1,12 @@
 """Converts Hugging Face's `tokenizer.json` to the vocabulary of a GGUF file that gives the same tokens in llama.cpp.
 
-llama.cpp's tokenizer `gpt2` is byte-pair encoding over the bytes of UTF-8, written as GPT-2's characters; the way to
-split text before it has a name (`tokenizer.ggml.pre`).
+llama.cpp's tokenizer `gpt2` is byte-pair encoding over the bytes of UTF-8, written as GPT-2's characters;
+`tokenizer.ggml.pre` names the pattern that splits text before the encoding.
 
-Its tokenizer `llama` is SentencePiece's byte-pair encoding (Llama 2, TinyLlama, Mistral). Text is not split before it:
-spaces become ▁, one may be prepended, and a character without a token becomes its bytes. llama.cpp has no merges: it
-joins two neighbours if the result is a token, that with the highest score first. This is equivalent if all splits of
-each token in two are merges, token after token.
+llama.cpp's tokenizer `llama` is SentencePiece's byte-pair encoding (Llama 2, TinyLlama, Mistral), which encodes unsplit
+text: spaces become ▁, one space may be prepended, and a character without a token becomes its bytes. llama.cpp has no
+merges. It joins two neighbours if the result is a token, and prefers the token of the highest score. This is equivalent
+to merges if all splits of each token in two are merges, token after token.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _LLAMA3 = (
 _BY_REGEX = {_GPT2: "gpt-2", _LLAMA3: "llama-bpe", _LLAMA3.replace("{1,3}", ""): "qwen2"}
 _LLAMA3_NAMES = ("llama-bpe", "llama3", "llama-v3", "lfm2", "falcon3", "falcon-h1", "pixtral", "midm-2.0")
 _IGNORES_MERGES = BEGUN = _LLAMA3_NAMES
-"""Splits after which llama.cpp keeps parts that are tokens without merging, and adds `bos` by default."""
+"""Splits after which llama.cpp keeps a piece that is a token without merging, and adds `bos` by default."""
 _EXPRESSIBLE = (
     "a tokenizer of bytes, of characters, byte-level bpe split as GPT-2's, Llama 3's, Qwen2's or SmolLM's, "
-    "or SentencePiece's bpe with byte fallback as Llama 2's; --format transformers takes any"
+    "or SentencePiece's bpe with byte fallback as Llama 2's; --format transformers takes any tokenizer"
 )
 
 Role = Literal["bos", "eos", "eot", "eom", "unk", "pad"]
@@ -43,7 +43,7 @@ Role = Literal["bos", "eos", "eot", "eom", "unk", "pad"]
 
 @dataclass(frozen=True)
 class GgufVocabulary:
-    """The tokens by id, and the encoding of text."""
+    """Vocabulary of a GGUF file: the tokens by id, and the encoding of text."""
 
     tokens: tuple[str, ...]
     types: tuple[int, ...] = ()
@@ -59,26 +59,26 @@ class GgufVocabulary:
 
     @property
     def unused(self) -> tuple[int, ...]:
-        """Rows of the embedding without a token, which must not be sampled."""
+        """Ids of embedding rows without a token, which must not be sampled."""
         return tuple(number for number, kind in enumerate(self.types) if kind == UNUSED)
 
 
 def numbered(size: int) -> GgufVocabulary:
-    """Tokens named by their ids: llama.cpp needs a vocabulary to generate."""
+    """Vocabulary whose tokens are their ids, because llama.cpp needs a vocabulary to generate."""
     return GgufVocabulary(tuple(f"<{token}>" for token in range(size)))
 
 
 def vocabulary_of(files: Mapping[str, bytes], size: int) -> GgufVocabulary | None:
-    """The vocabulary of a model of `size` tokens, from the files of its tokenizer; None without them.
+    """Vocabulary of a model of `size` tokens, from the files of its tokenizer; None without a tokenizer.
 
-    Raises `InvalidInput` for a tokenizer that GGUF cannot express, or of more tokens than the model.
+    Raises `InvalidInput` for a tokenizer that GGUF cannot express, or that has more tokens than the model.
     """
     if TOKENIZER not in files:
         return None
     described = json.loads(files[TOKENIZER])
     model, added = described["model"], described.get("added_tokens") or []
     if model.get("type") != "BPE":
-        raise _fault(f"one of type {model.get('type')}, as of words: llama.cpp splits words into pieces", "words")
+        raise _fault(f"a tokenizer of type {model.get('type')}, because llama.cpp splits words into pieces", "words")
     numbers: dict[str, int] = {**model["vocab"], **{token["content"]: token["id"] for token in added}}
     token_count = max(numbers.values()) + 1
     if token_count > size:
@@ -106,7 +106,7 @@ def vocabulary_of(files: Mapping[str, bytes], size: int) -> GgufVocabulary | Non
     tokens = [""] * size
     for token, number in numbers.items():
         tokens[number] = token
-    # Without an end token llama.cpp uses token 11; the last token is rarer, and no text has the last byte.
+    # Without an end token llama.cpp uses token 11. The final token is rarer, and no text has the final byte.
     special.setdefault("eos", token_count - 1)
     vocabulary = (_of_pieces if is_pieces else _of_bytes)(described, tokens, types)
     add_bos, add_eos = _put_around(described, config)
@@ -126,7 +126,7 @@ def _of_bytes(described: Mapping[str, Any], tokens: list[str], types: list[int])
     if merges or described.get("pre_tokenizer") is not None:
         pre = _split_as(described, merged=bool(merges))
         _check_whole(model, pre, {token["content"] for token in described.get("added_tokens") or []})
-    else:  # of characters: each becomes its bytes, which are merged first
+    else:  # a vocabulary of characters, each of which becomes its bytes, merged first
         spelt = ["".join(_CHARACTERS[byte] for byte in token.encode()) for token in model["vocab"]]
         for number, token in zip(model["vocab"].values(), spelt, strict=True):
             tokens[number] = token
@@ -141,23 +141,24 @@ def _of_pieces(described: Mapping[str, Any], tokens: list[str], types: list[int]
     space_before = _puts_space_before(described)
     if space_before is None:
         shown = {name: described.get(name) for name in ("normalizer", "pre_tokenizer")}
-        raise _fault(f"the way it treats spaces ({json.dumps(shown, ensure_ascii=False)})", "normalizer")
+        raise _fault(f"the tokenizer's treatment of spaces ({json.dumps(shown, ensure_ascii=False)})", "normalizer")
     missing = next((byte for byte in _BYTES if byte not in model["vocab"]), None)
     if missing is not None:
-        raise _fault(f"byte fallback without a token {missing}", missing)
+        raise _fault(f"byte fallback without the token {missing}", missing)
     for byte in _BYTES:
         types[model["vocab"][byte]] = _BYTE
     own = frozenset(token for token, number in model["vocab"].items() if types[number] == NORMAL)
     scores = _scores_of(tokens, _merges(model), own)
     if isinstance(scores, str):
         raise _fault(
-            f"its merges: llama.cpp joins any two tokens that make a third, and {scores!r} has other merges", scores
+            f"the tokenizer's merges, because llama.cpp joins any two tokens that form one, unlike those of {scores!r}",
+            scores,
         )
     return GgufVocabulary(tuple(tokens), tuple(types), scores=tuple(scores), space_before=space_before)
 
 
 def _puts_space_before(described: Mapping[str, Any]) -> bool | None:
-    """Whether a space is prepended to a text; None if spaces are processed in a way that llama.cpp does not have."""
+    """Whether a space is prepended to a text; None if llama.cpp cannot process spaces like this tokenizer."""
     normalizer, pre = described.get("normalizer"), described.get("pre_tokenizer")
     if normalizer is None and pre is not None and pre.get("type") == "Metaspace" and pre.get("replacement") == SPACE:
         scheme = pre.get("prepend_scheme", "always" if pre.get("add_prefix_space", True) else "never")
@@ -174,8 +175,9 @@ def _puts_space_before(described: Mapping[str, Any]) -> bool | None:
 
 
 def _scores_of(tokens: Sequence[str], merges: Sequence[tuple[str, str]], own: frozenset[str]) -> list[float] | str:
-    """A score for each token, or the first token that llama.cpp would merge differently. `own`: tokens that are
-    characters or results of merges, neither bytes nor special.
+    """Score of each token, or the first token that llama.cpp would merge differently.
+
+    `own` are the tokens that are characters or results of merges, without bytes and special tokens.
     """
     ranks: dict[str, int] = {}
     last = ""
@@ -193,7 +195,7 @@ def _scores_of(tokens: Sequence[str], merges: Sequence[tuple[str, str]], own: fr
 
 
 def splits(token: str, own: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """All splits of a token into two tokens."""
+    """All splits of a token into two tokens of `own`."""
     for end in range(1, len(token)):
         if token[:end] in own and token[end:] in own:
             yield token[:end], token[end:]
@@ -205,12 +207,12 @@ def _merges(model: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _all_named(tokens: Sequence[str]) -> Iterator[str]:
-    """llama.cpp needs a unique name for every id."""
+    """A unique name for every id, which llama.cpp needs."""
     taken: set[str] = set(tokens)
     seen: set[str] = set()
     for number, token in enumerate(tokens):
         if token and token in seen:
-            raise _fault(f"two tokens {token!r}", token)
+            raise _fault(f"two tokens with the text {token!r}", token)
         seen.add(token)
         name = token or f"[UNUSED{number}]"
         while not token and name in taken:
@@ -219,7 +221,7 @@ def _all_named(tokens: Sequence[str]) -> Iterator[str]:
 
 
 def _check_added(added: Sequence[Mapping[str, Any]], described: Mapping[str, Any], is_pieces: bool) -> None:
-    """Added tokens must be matched in a text as they are written."""
+    """Raises `InvalidInput` for an added token that a text does not match exactly as written."""
     for token in added:
         content = token["content"]
         stripped = next((name for name in ("lstrip", "rstrip", "single_word") if token.get(name)), None)
@@ -227,7 +229,7 @@ def _check_added(added: Sequence[Mapping[str, Any]], described: Mapping[str, Any
             raise _fault(f"the token {content!r} with {stripped}", content)
         is_normalized = token.get("normalized") and described.get("normalizer") is not None
         if not token.get("special") and is_pieces and (is_normalized or " " in content or "▁" in content):
-            raise _fault(f"the token {content!r}, which is looked up after spaces were replaced", content)
+            raise _fault(f"the token {content!r}, because llama.cpp matches it before spaces are replaced", content)
 
 
 def _special(files: Mapping[str, bytes], config: Mapping[str, Any], numbers: Mapping[str, int]) -> dict[Role, int]:
@@ -239,13 +241,13 @@ def _special(files: Mapping[str, bytes], config: Mapping[str, Any], numbers: Map
             named[role] = numbers[token]
     ends = json.loads(files.get(GENERATION_CONFIG, b"{}")).get("eos_token_id")
     others = [end for end in (ends if isinstance(ends, list) else []) if end != named.get("eos")]
-    # llama.cpp ends a generation at the end of a text, of a turn and of a message. A file has no fields for others.
+    # llama.cpp ends a generation at the end of a text, of a turn and of a message; a file has no fields for more ends.
     more: tuple[Role, ...] = ("eot", "eom")
     return named | dict(zip(more, others, strict=False))
 
 
 def _put_around(described: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[bool, bool]:
-    """Whether `bos` is prepended to a text, and `eos` appended."""
+    """Whether the tokenizer prepends `bos` to a text, and whether it appends `eos`."""
     if "add_bos_token" in config:
         return bool(config["add_bos_token"]), bool(config.get("add_eos_token"))
     processor = described.get("post_processor") or {"type": "ByteLevel"}
@@ -255,12 +257,12 @@ def _put_around(described: Mapping[str, Any], config: Mapping[str, Any]) -> tupl
             kind == "TemplateProcessing" and not any("SpecialToken" in piece for piece in single)
         ):
             continue
-        raise _fault(f"the tokens that its post_processor {kind} adds", kind)
+        raise _fault(f"the tokens that the post_processor {kind} adds", kind)
     return False, False
 
 
 def _split_as(described: Mapping[str, Any], merged: bool) -> str:
-    """llama.cpp's name of the way a byte-level tokenizer splits text."""
+    """llama.cpp's name of the pattern by which a byte-level tokenizer splits text."""
     model, pre = described["model"], described.get("pre_tokenizer") or {}
     _check_model(model, ("continuing_subword_prefix", "end_of_word_suffix", "dropout"))
     if model.get("unk_token") and not all(character in model["vocab"] for character in _CHARACTERS):
@@ -268,21 +270,23 @@ def _split_as(described: Mapping[str, Any], merged: bool) -> str:
     steps: Sequence[Mapping[str, Any]] = pre["pretokenizers"] if pre.get("type") == "Sequence" else [pre]
     *before, last = steps
     if last.get("type") != "ByteLevel" or last.get("add_prefix_space"):
-        raise _fault(f"pre_tokenizer {last.get('type')}: it must be byte-level, adding no space", last.get("type"))
+        raise _fault(
+            f"pre_tokenizer {last.get('type')}, which must be ByteLevel without an added space", last.get("type")
+        )
     name = _name_of(before, bool(last.get("use_regex", True)))
     if name is None and not merged:
         name = "gpt-2"  # bytes without merges
     normalizer = described.get("normalizer")
     if name is None:
-        raise _fault(f"the way it splits text ({json.dumps(before)})", "pre_tokenizer")
+        raise _fault(f"the tokenizer's splitting of text ({json.dumps(before)})", "pre_tokenizer")
     if normalizer is not None and not (name == "qwen2" and normalizer.get("type") == "NFC"):
         raise _fault(f"normalizer {normalizer.get('type')}", normalizer.get("type"))
     return name
 
 
 def splitting(pre: str) -> dict[str, Any] | None:
-    """`pre_tokenizer` and `model`, without vocabulary, of a `tokenizer.json` for a name of llama.cpp's splits; None for
-    an unknown name.
+    """`pre_tokenizer` and `model` (without vocabulary) of a `tokenizer.json` for llama.cpp's name of a splitting
+    pattern; None for an unknown name.
     """
     regex = {name: pattern for pattern, name in _BY_REGEX.items()} | dict.fromkeys(_LLAMA3_NAMES, _LLAMA3)
     first: list[dict[str, Any]] = []
@@ -319,8 +323,10 @@ def _check_model(model: Mapping[str, Any], fields: Sequence[str]) -> None:
 
 
 def _check_whole(model: Mapping[str, Any], pre: str, added: Set[str]) -> None:
-    """If only one of the two keeps parts of a text that are tokens without merging: the results are equal if merging
-    the text of every token, other than added ones, gives the token.
+    """Raises `InvalidInput` if llama.cpp would encode a token's text differently from transformers.
+
+    Only one of the two may keep a piece that is a token without merging. The results are then equal if merging the text
+    of every token, except added tokens, gives the token.
     """
     if bool(model.get("ignore_merges")) == (pre in _IGNORES_MERGES) or not model.get("merges"):
         return
@@ -333,14 +339,16 @@ def _check_whole(model: Mapping[str, Any], pre: str, added: Set[str]) -> None:
     tokens = [token for token in model["vocab"] if token not in added and characters.issuperset(token)]
     for token, encoding in zip(tokens, merging.encode_batch(tokens), strict=True):
         if len(encoding.ids) != 1:
-            raise _fault(f"model.ignore_merges {bool(model.get('ignore_merges'))}: no merges make {token!r}", token)
+            raise _fault(
+                f"model.ignore_merges {bool(model.get('ignore_merges'))}, because merges do not make {token!r}", token
+            )
 
 
 def text_of(token: str) -> str:
-    """The text of a token in GPT-2's characters; other tokens are unchanged."""
+    """Text of a token written in GPT-2's characters; other tokens are unchanged."""
     try:
         return bytes(map(_CHARACTERS.index, token)).decode()
-    except ValueError:  # not GPT-2's characters, such as a token of a role
+    except ValueError:  # characters that GPT-2 does not use, as in a special token
         return token
 
 

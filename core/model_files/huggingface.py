@@ -1,7 +1,7 @@
 """Writes folders of Hugging Face's transformers and reads their weights, without torch.
 
-`core.architectures.huggingface` decides what transformers can express. A folder is one tar archive: config.json,
-model.safetensors (float32), generation_config.json, README.md, and the tokenizer of a trained model.
+`core.architectures.huggingface` decides which models transformers can express. A folder is written as one tar archive:
+config.json, model.safetensors (float32), generation_config.json, README.md, and the tokenizer of a trained model.
 """
 
 from __future__ import annotations
@@ -117,18 +117,18 @@ _NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "final_norm": ("model.embedding_norm",),
     },
 }
-"""Type → the tensors of each of our modules; several are the rows of one parameter, in this order."""
+"""Tensors of each of our modules, by model type; several tensors are rows of one parameter, in this order."""
 _LESS_ONE = "gemma3_text"
-"""Type that stores norm weights minus one."""
+"""Model type that stores norm weights minus one."""
 _LAYERS = {
     "gpt2": "transformer.h",
     "opt": "model.decoder.layers",
     "gpt_neox": "gpt_neox.layers",
 }
 _PREFIX, _PREFIXES = "model.", {"gpt2": "transformer.", "gpt_neox": "gpt_neox."}
-"""Prefixes of all names but the output's."""
+"""Prefixes of all tensor names except the output's."""
 _OUTPUT, _HEAD, _HEADS = "output.tables.0", "lm_head.weight", {"gpt_neox": "embed_out.weight"}
-"""Files of GPT-NeoX have `embed_out`; version 5 of transformers reads both names."""
+"""Name of the output's tensor. GPT-NeoX's files have `embed_out`; version 5 of transformers reads both names."""
 _EMBEDDING = "embedding.tables.0"
 _OF_ROTARY_POSITIONS = r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"
 _BUFFERS = {
@@ -136,7 +136,7 @@ _BUFFERS = {
     "opt": r"(?!)",
     "gpt_neox": r"layers\.\d+\.attention\.((masked_)?bias|rotary_emb\.inv_freq)",
 }
-"""Buffers that older versions stored, after the prefix: masks and frequencies."""
+"""Names, after the prefix, of mask and frequency buffers that older versions stored."""
 
 
 def write_transformers(
@@ -145,10 +145,10 @@ def write_transformers(
     path: Path | str,
     files: Mapping[str, bytes] | None = None,
 ) -> None:
-    """A tar archive with one folder, `edgefront-DIGEST`, that `AutoModelForCausalLM.from_pretrained` reads.
+    """Writes a tar archive with one folder, `edgefront-DIGEST`, that `AutoModelForCausalLM.from_pretrained` reads.
 
-    `weights`: the seed of untrained ones, or given ones. `files` are added, and replace ours of the same name. Memory
-    is bounded by the largest matrix. Raises `InvalidInput` for an architecture that transformers cannot express,
+    `weights`: the seed of untrained weights, or given weights. `files` are added, and replace ours of the same name.
+    Memory is bounded by the largest matrix. Raises `InvalidInput` for an architecture that transformers cannot express,
     `Unavailable` if the disk is full.
     """
     config = {**to_config(architecture), "dtype": "float32"}
@@ -182,10 +182,10 @@ def write_transformers(
 
 
 def read_architecture(path: Path) -> Architecture:
-    """The description of a Hugging Face folder, or of its config.json. If the folder stores an output that differs from
-    the embedding, the model is untied, whatever config.json says.
+    """Reads the description of a Hugging Face folder, or of its config.json.
 
-    Errors as in `read_config`; weights that cannot be read are ignored.
+    A folder whose stored output differs from the embedding gives an untied model, even if config.json declares it tied.
+    Errors as in `read_config`; unreadable weights are ignored.
     """
     architecture = read_config(path)
     if architecture.output.tied:
@@ -200,7 +200,7 @@ def read_architecture(path: Path) -> Architecture:
 
 
 class TransformersWeights(Mapping[str, NDArray[np.float32]]):
-    """The parameters of a Hugging Face folder under our names, as float32; read on access.
+    """Parameters of a Hugging Face folder under our names, as float32; read on access.
 
     Raises `NotFound` if the folder has no safetensors files, `InvalidInput` that names the first tensor which is
     missing, unknown, or of another shape or type.
@@ -217,7 +217,9 @@ class TransformersWeights(Mapping[str, NDArray[np.float32]]):
         if architecture.output.tied and named.head in self._tensors:
             if _has_own_output(named):
                 path = self._tensors.file_of(named.head)
-                raise unfit(path, f"has {named.head}, which is not the embedding: the model is not tied")
+                raise unfit(
+                    path, f"has {named.head} that differs from the embedding, so that the model must not be tied"
+                )
             expected.add(named.head)
         for name in self._tensors:
             if name not in expected and not named.buffers.fullmatch(name):
@@ -238,7 +240,7 @@ class TransformersWeights(Mapping[str, NDArray[np.float32]]):
 
 
 class _Named:
-    """A folder's tensors, and their views of the model's parameters by name."""
+    """Tensors of a folder by stored name, and their views of the model's parameters."""
 
     def __init__(self, folder: Path, architecture: Architecture) -> None:
         model_type = parse_config((folder / CONFIG).read_bytes())["model_type"]
@@ -252,7 +254,7 @@ class _Named:
         ]
         head = _HEADS.get(model_type, _HEAD)
         self.head = head if head in self.tensors else _HEAD
-        """The name of the output."""
+        """Name of the output's tensor."""
         self.views = [(self.head if view.spec.name == _OUTPUT else name, view) for name, view in self.views]
         if architecture.output.tied and self.head in self.tensors:
             # safetensors stores tied tensors under the first name.
@@ -264,7 +266,7 @@ class _Named:
 
 
 def _has_own_output(named: _Named) -> bool:
-    """Whether the stored output differs from the embedding."""
+    """Whether the stored output matrix differs from the embedding."""
     tensors = named.tensors
     if named.head not in tensors:
         return False
@@ -275,7 +277,7 @@ def _has_own_output(named: _Named) -> bool:
 
 
 def tensor_views(architecture: Architecture, model_type: str) -> Iterator[TensorView]:
-    """The tensors of transformers in the order of our parameters."""
+    """Tensors of transformers as views of our parameters, in the order of the parameters."""
     names, layers = _NAMES[model_type], _LAYERS.get(model_type, "model.layers")
     for spec in parameters(architecture):
         index, module, last = owner_of(spec, architecture)
@@ -293,7 +295,7 @@ def tensor_views(architecture: Architecture, model_type: str) -> Iterator[Tensor
             yield TensorView(theirs[0], spec.shape, spec, heads.reshape(-1))
             continue
         is_conv = module == "short_conv.conv" and last == "weight"
-        # GPT-2 has linear layers as (in, out).
+        # GPT-2 stores the weights of linear layers as (in, out).
         transposed = is_conv or (model_type == "gpt2" and index is not None and len(spec.shape) == 2)
         offset = 1.0 if model_type == _LESS_ONE and spec.name.endswith("norm.weight") else 0.0
         for name, rows in zip(theirs, fused_rows(spec, architecture, index, len(theirs)), strict=True):
@@ -319,7 +321,7 @@ def _json(value: Any) -> bytes:
 
 
 def _begin(file: BinaryIO, name: str, size: int) -> None:
-    """The header of a file in a tar archive, without a time, so that equal models give equal bytes."""
+    """Writes the header of a file in a tar archive, without a time, so that equal models give equal bytes."""
     info = tarfile.TarInfo(name)
     info.size = size
     file.write(info.tobuf(tarfile.GNU_FORMAT))

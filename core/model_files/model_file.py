@@ -1,6 +1,6 @@
-"""The file formats of a model: which models have them, their names, and writing them.
+"""File formats of a model: which formats a model supports, file names, and writing files.
 
-Heavy libraries are loaded only for writing.
+Large libraries are imported only for writing.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ MODES: dict[ModelFormat, Mode] = {
     "onnx-generate": "decode",
     "onnx-segment": "segment",
 }
-"""ONNX formats, and the pass of each graph (see `core.model_files.build`). `onnx-generate` also reads the prompt, and
-writes keys and values in place.
+"""Mode of each ONNX format's graph (see `core.model_files.build`).
+
+`onnx-generate` also reads the prompt, and writes keys and values in place.
 """
 
 _OF_ONNX: tuple[NumberFormat, ...] = ("float32", "float16", "bfloat16", "int8", "int4")
@@ -55,17 +56,19 @@ NUMBERS: dict[ModelFormat, tuple[NumberFormat, ...]] = {
     **dict.fromkeys(MODES, _OF_ONNX),
     "gguf": get_args(GgufFormat),
 }
-"""Number formats of each file format; only float32 for the others."""
+"""Number formats of each file format; file formats not listed have only float32."""
 
 
 def formats_of(architecture: Architecture) -> tuple[ModelFormat, ...]:
-    """The file formats of this model."""
+    """File formats in which this model can be written."""
     return tuple(format_ for format_ in get_args(ModelFormat) if _fault(architecture, format_) is None)
 
 
 def check_format(architecture: Architecture, format_: ModelFormat, number_format: NumberFormat = "float32") -> None:
-    """`InvalidInput` that names `format` if this model has no file of this format, as an encoder none for generation,
-    and `numbers` for a number format that such files do not have.
+    """Raises `InvalidInput` unless this model can be written in this file format and number format.
+
+    The error names `format` for a file format that the model does not support, as a generation format for an encoder,
+    and `numbers` for a number format that the file format does not support.
     """
     one_of("format", format_, get_args(ModelFormat))
     one_of("numbers", number_format, get_args(NumberFormat))
@@ -94,8 +97,8 @@ def check_format(architecture: Architecture, format_: ModelFormat, number_format
 
 
 def file_name(digest: str, seed: int | None, format_: ModelFormat, number_format: NumberFormat = "float32") -> str:
-    """A name with the seed of untrained weights (None: trained), the mode of a graph unless forward, and the number
-    format unless float32.
+    """File name with the digest, the seed of untrained weights (None: trained), the mode of a graph unless forward, and
+    the number format unless float32.
     """
     short = digest[:12]
     if format_ == "architecture":
@@ -116,14 +119,14 @@ def write_model(
     number_format: NumberFormat = "float32",
     files: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Writes one file, with the untrained weights of a seed or given ones (`core.model_files.parameter_values`); the
-    format architecture is only the canonical form. `files` are the tokenizer and card of a trained model: they go into
-    the folder of transformers, and a GGUF file takes its vocabulary from them.
+    """Writes one file with the untrained weights of a seed or given weights (`core.model_files.parameter_values`).
 
-    Graphs for prefill and decode score only the last position, [batch, scores]; the others score all.
+    The format architecture contains only the canonical form. `files` are the tokenizer and card of a trained model: the
+    transformers archive includes the files, and a GGUF file takes its vocabulary from the tokenizer. Graphs for prefill
+    and decode score only the final position, [batch, scores]; other graphs score all positions.
 
-    Raises `InvalidInput` for a format or number format that the model does not have, or a tokenizer that GGUF does not
-    have, `TooLarge` for an ONNX file above 2 GiB, `Unavailable` if the disk is full.
+    Raises `InvalidInput` for a format or number format that the model does not support, or a tokenizer that GGUF cannot
+    express, `TooLarge` for an ONNX file above 2 GiB, `Unavailable` if the disk is full.
     """
     check_format(architecture, format_, number_format)
     if format_ == "architecture":
@@ -155,9 +158,9 @@ def write_model(
 
 @contextmanager
 def as_folder(path: Path, format_: ModelFormat, *, force: bool) -> Iterator[Path]:
-    """Where to write the file of a model for `path`. An archive of transformers then becomes the folder `path`, unless
-    that ends in `.tar` or is a folder of other things, which gets the archive.
+    """Yields the path to write a model's file to; unpacks an archive of transformers to the folder `path`.
 
+    An archive stays packed if `path` ends in `.tar` or is a folder without a model, which then receives the archive.
     Raises `Conflict` if `path` is already a model's folder or a file; with `force` its files are replaced.
     """
     holds_others = path.is_dir() and not (path / CONFIG).exists()
@@ -165,7 +168,7 @@ def as_folder(path: Path, format_: ModelFormat, *, force: bool) -> Iterator[Path
         yield path
         return
     if path.exists() and not force:
-        raise Conflict(f"{path} exists: replace it with --force, or name another folder")
+        raise Conflict(f"{path} exists. Replace it with --force, or name another folder")
     archive, draft = (path.with_name(f".{path.name}.{ending}") for ending in ("tar", "part"))
     try:
         yield archive
@@ -182,7 +185,7 @@ def as_folder(path: Path, format_: ModelFormat, *, force: bool) -> Iterator[Path
 
 
 def bytes_at(path: Path) -> int:
-    """Bytes of a file, or of the files of a folder."""
+    """Number of bytes of a file, or of all files in a folder."""
     return sum(file.stat().st_size for file in ([path] if path.is_file() else path.iterdir()))
 
 

@@ -1,6 +1,6 @@
-"""Final norm and output layer in the ONNX graph.
+"""Writes the final norm and the output layer into the ONNX graph.
 
-The adaptive softmax has the head's entries for the clusters in the clusters' order (see `core.nn.output`).
+The head of the adaptive softmax has the entries of the tail clusters in the clusters' order (see `core.nn.output`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 def write_head(
     graph: GraphWriter, architecture: Architecture, hidden: str, logits: Logits
 ) -> tuple[str, str, list[str | int]]:
-    """The last block's states [batch·sequence, d_model] to (value, name as an output, shape).
+    """Writes the head for the final block's output [batch·sequence, d_model]; returns (value, output's name, shape).
 
-    `hidden` [batch, sequence, d_model] after the final norm for logits "none" and output kind none; else `logits`
-    [batch, sequence, scores], or [batch, scores] for "last" (of the last position) and of pooled outputs, which read
-    the first.
+    With logits "none" or output kind none the output is `hidden` [batch, sequence, d_model] after the final norm.
+    Otherwise the output is `logits` [batch, sequence, scores], or [batch, scores] of the final position for "last" and
+    of the first position for pooled outputs.
     """
     kind, d_model = architecture.output.kind, architecture.d_model
     scored = logits != "none" and kind != "none"
@@ -40,10 +40,10 @@ def write_head(
 
 
 def write_output(graph: GraphWriter, architecture: Architecture, hidden: str) -> tuple[str, int]:
-    """[rows, d_model] → [rows, width], and the width; for the rows that the output layer reads.
+    """Output layer, [rows, d_model] → [rows, width], for the rows that are scored; returns the value and the width.
 
-    tokens: one number a token, in token order: logits, or with cut-offs log-probabilities of the adaptive softmax.
-    masked_tokens: the same after BERT's transform. pooled, classes, spans: BERT's heads (Devlin et al. 2019, §4).
+    tokens: one number per token, in token order: logits, or with cut-offs log-probabilities of the adaptive softmax.
+    masked_tokens: as tokens, after BERT's transform. pooled, classes, spans: BERT's heads (Devlin et al. 2019, §4).
     """
     output, d_model = architecture.output, architecture.d_model
     with graph.within("output"):
@@ -67,9 +67,9 @@ def write_output(graph: GraphWriter, architecture: Architecture, hidden: str) ->
 
 
 def _adaptive(graph: GraphWriter, architecture: Architecture, at_head: str, head: str, *others: str) -> str:
-    """log p(token) = log p(token | cluster) + log p(cluster) (Grave et al. 2017).
+    """Adaptive softmax: log p(token) = log p(token | cluster) + log p(cluster) (Grave et al. 2017).
 
-    The head's softmax runs over its own tokens and one entry for each tail, in the tails' order.
+    The head's softmax runs over its own tokens and one entry per tail cluster, in the clusters' order.
     """
     cluster = graph.op("Gemm", at_head, "output.cluster_weight", "output.cluster_bias", transB=1)
     joint = graph.op("LogSoftmax", graph.op("Concat", head, cluster, axis=1), axis=1)
@@ -82,7 +82,7 @@ def _adaptive(graph: GraphWriter, architecture: Architecture, at_head: str, head
 
 
 def _features(graph: GraphWriter, architecture: Architecture, hidden: str) -> list[str]:
-    """[rows, d_model] → [rows, cluster.width], one a cluster; the same where clusters share table and projection."""
+    """Features of each cluster, [rows, d_model] → [rows, cluster.width]; equal for equal table and projection."""
     parts = architecture.clusters
     if not architecture.projected:
         return [hidden] * len(parts)
@@ -102,10 +102,10 @@ def _features(graph: GraphWriter, architecture: Architecture, hidden: str) -> li
 
 
 def _token_logits(graph: GraphWriter, architecture: Architecture, features: list[str]) -> list[str]:
-    """Before any softmax, one value a cluster: [rows, cluster.size]."""
+    """Logits of each cluster before any softmax, [rows, cluster.size] each."""
     parts = architecture.clusters
     if len(set(features)) == 1 and len(table_specs(architecture)) == 1:
-        # All clusters have the same features: one product with the whole matrix, split afterwards.
+        # All clusters have the same features, so that one product with the whole matrix is split afterwards.
         bias = ("output.bias",) if architecture.output_bias else ()
         together = graph.op("Gemm", features[0], _tables(architecture, 0), *bias, transB=1)
         return _split(graph, architecture, together, 1)
@@ -113,7 +113,7 @@ def _token_logits(graph: GraphWriter, architecture: Architecture, features: list
     logits = []
     for rows, cluster in zip(features, parts, strict=True):
         table = _tables(architecture, cluster.index)
-        if len(table_specs(architecture)) == 1:  # its rows of the shared one
+        if len(table_specs(architecture)) == 1:  # the cluster's rows of the shared table
             ends = (graph.integers(cluster.start), graph.integers(cluster.stop), graph.integers(0))
             table = graph.op("Slice", _tables(architecture, 0), *ends)
         logits.append(graph.op("Gemm", rows, table, *biases[cluster.index : cluster.index + 1], transB=1))
@@ -121,7 +121,7 @@ def _token_logits(graph: GraphWriter, architecture: Architecture, features: list
 
 
 def _split(graph: GraphWriter, architecture: Architecture, value: str, axis: int) -> list[str]:
-    """The value's parts by cluster along an axis of vocab_size."""
+    """Splits a value by cluster along an axis of vocab_size."""
     sizes = [cluster.size for cluster in architecture.clusters]
     return graph.ops("Split", value, graph.integers(*sizes), outputs=len(sizes), axis=axis) if sizes[1:] else [value]
 

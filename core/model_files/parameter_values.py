@@ -1,4 +1,4 @@
-"""Sources of a file's parameters: a seed (untrained), a safetensors file, or arrays."""
+"""Sources of a model file's parameters: a seed (untrained), a safetensors file, or arrays."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _LARGEST_HEADER = 100_000_000
 
 
 def safetensors_header(path: Path) -> tuple[dict[str, Any], int]:
-    """Entries of a safetensors file by tensor, with `__metadata__`, and the offset of the data.
+    """Reads the header of a safetensors file: entries by tensor, with `__metadata__`, and the offset of the data.
 
-    `InvalidInput` if it is not such a file; FileNotFoundError if there is none.
+    Raises `InvalidInput` if the file is not safetensors, FileNotFoundError if there is no file.
     """
     with path.open("rb") as file:
         start = file.read(64)
@@ -47,12 +47,12 @@ def safetensors_header(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def not_finite(place: Path | str, name: str) -> InvalidInput:
-    """The error about weights of a diverged training."""
+    """Error about weights with infinite numbers or NaN, usually of a diverged training."""
     return InvalidInput(
         f"{place} has numbers in {name} that are not finite",
         field="weights",
         value=name,
-        allowed="finite numbers: weights of before the training diverged",
+        allowed="finite numbers, as from before the training diverged",
     )
 
 
@@ -60,15 +60,15 @@ class SeededValues:
     """Untrained weights, random by seed."""
 
     int4_scale: float | None = INT4_SCALE
-    """Common scale of all int4 blocks (`core.model_files.formats`); None: each has its own."""
+    """Common scale of all int4 blocks (`core.model_files.formats`); None gives each block its own scale."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.about: Mapping[str, str] = {"seed": str(seed), "weights": "untrained, random by seed"}
-        """Entries for a file's metadata, besides the architecture."""
+        """Metadata of a model file about its weights."""
 
     def chunks(self, spec: ParameterSpec) -> Iterator[NDArray[np.float32]]:
-        """All values in the order of the shape, in flat chunks."""
+        """All values of a parameter in the order of its shape, in flat chunks."""
         return chunks(spec, self.seed)
 
     def scale(self, spec: ParameterSpec) -> float:
@@ -77,8 +77,9 @@ class SeededValues:
 
 
 class GivenValues:
-    """Arrays by name; `about` describes them in metadata. `InvalidInput` names a parameter that has an infinite number
-    or NaN.
+    """Given arrays by parameter name; `about` describes the weights in metadata.
+
+    Raises `InvalidInput` that names a parameter with an infinite number or NaN.
     """
 
     int4_scale: float | None = None
@@ -95,16 +96,16 @@ class GivenValues:
             yield chunk
 
     def scale(self, spec: ParameterSpec) -> float:
-        """The largest magnitude becomes `core.model_files.formats.LARGEST`."""
+        """Scale of this parameter's int8 values: the largest magnitude becomes `core.model_files.formats.LARGEST`."""
         largest = max((float(np.abs(chunk).max(initial=0.0)) for chunk in self.chunks(spec)), default=0.0)
         return float(np.float32(largest / LARGEST)) or 1.0
 
 
 class StoredValues(GivenValues):
-    """The parameters of a safetensors file that edgefront wrote, memory-mapped: pages are read when used.
+    """Parameters of a safetensors file that edgefront wrote, memory-mapped: pages are read when used.
 
     Raises `InvalidInput` if the file is truncated or not written by edgefront, and names the first parameter that is
-    missing, unknown, or of another shape or type than float32; FileNotFoundError if there is none.
+    missing, unknown, or of another shape or type than float32; FileNotFoundError if there is no file.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -116,7 +117,7 @@ class StoredValues(GivenValues):
         self.architecture = Architecture.parse(metadata["architecture"])
         if metadata.get("digest") != self.architecture.digest:
             raise self._wrong(
-                f"names digest {metadata.get('digest')} but holds architecture {self.architecture.digest}"
+                f"names digest {metadata.get('digest')} but contains architecture {self.architecture.digest}"
             )
         data = np.memmap(self.path, np.uint8, "r", offset=start)
         super().__init__(
@@ -125,7 +126,7 @@ class StoredValues(GivenValues):
             self.path,
         )
         if entries:
-            raise self._wrong(f"holds {min(entries)}, which is not a parameter of its architecture")
+            raise self._wrong(f"has {min(entries)}, which is not a parameter of its architecture")
 
     def _mapped(self, spec: ParameterSpec, entries: dict[str, Any], data: NDArray[np.uint8]) -> NDArray[np.float32]:
         entry = entries.pop(spec.name, None)
@@ -137,7 +138,7 @@ class StoredValues(GivenValues):
             )
         low, high = entry.get("data_offsets", (0, -1))
         if not 0 <= low <= high <= len(data) or high - low != 4 * spec.size:
-            raise self._wrong(f"was cut short: {spec.name} is not whole")
+            raise self._wrong(f"was cut short: {spec.name} is incomplete")
         return data[low:high].view("<f4").reshape(spec.shape)
 
     def _wrong(self, what: str) -> InvalidInput:
@@ -147,9 +148,9 @@ class StoredValues(GivenValues):
 
 
 ParameterValues = SeededValues | GivenValues
-"""The values of every parameter of one model."""
+"""Values of every parameter of one model."""
 
 
 def values_of(weights: int | ParameterValues) -> ParameterValues:
-    """The given values, or the untrained ones of a seed."""
+    """Given values unchanged, or the untrained values of a seed."""
     return SeededValues(weights) if isinstance(weights, int) else weights

@@ -1,4 +1,4 @@
-"""Positions in the ONNX graph: a learned embedding, sines and cosines of positions or distances, rotary positions."""
+"""Writes positions into the ONNX graph: learned, sinusoidal (of positions or distances) or rotary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Frequencies = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 def frequencies(d_model: int) -> Frequencies:
-    """10000^(-2i/d_model) for i = 0 … d_model/2 - 1 (Vaswani et al. 2017, §3.5), float64."""
+    """Frequencies of sinusoids, 10000^(-2i/d_model) for i = 0 … d_model/2 - 1 (Vaswani et al. 2017, §3.5), float64."""
     return 10000.0 ** -(np.arange(0, d_model, 2, dtype=np.float64) / d_model)
 
 
@@ -34,7 +34,7 @@ def rotary_frequencies(positions: RotaryPositions, d_head: int) -> Frequencies:
     scaling = positions.scaling
     if scaling is None:
         return plain
-    # Frequencies with more than `high` rotations over the length stay, those with fewer than `low` are divided.
+    # Frequencies above `high` rotations over the length stay; frequencies below `low` are divided by the factor.
     low, high = float(scaling.low), float(scaling.high)
     rotations = scaling.length * plain / (2 * math.pi)
     unscaled = ((rotations - low) / (high - low)).clip(0, 1)
@@ -44,9 +44,9 @@ def rotary_frequencies(positions: RotaryPositions, d_head: int) -> Frequencies:
 def write_positions(
     graph: GraphWriter, architecture: Architecture, write_indices: Callable[[], str], prefix: str = ""
 ) -> str | None:
-    """Absolute positions to add to the embedding, [sequence, d_model], or None. `write_indices` writes their indices.
+    """Absolute positions to add to the embedding, [sequence, d_model]; None for other kinds of positions.
 
-    A sequence longer than a learned table fails in its Gather.
+    `write_indices` writes the indices of the positions. A sequence longer than a learned table fails in Gather.
     """
     positions = architecture.positions
     with graph.within("positions"):
@@ -61,13 +61,13 @@ def write_positions(
 
 
 def write_sinusoids(graph: GraphWriter, architecture: Architecture, positions: str) -> str:
-    """int64 [n] → [n, d_model]: the sines of position times frequency, then the cosines, as in Transformer-XL."""
+    """Sinusoids of positions, int64 [n] → [n, d_model]: sines, then cosines, as in Transformer-XL."""
     rows = graph.op("Concat", *write_sines(graph, frequencies(architecture.d_model), positions), axis=1)
     return rows if graph.dtype in (np.float64, np.float32) else _cast(graph, rows, graph.dtype)
 
 
 def write_rotations(graph: GraphWriter, per_token: Frequencies, positions: str) -> tuple[str, str]:
-    """int64 [n] → (-sin, sin) and (cos, cos) of position times frequency: [n, 1, 2·frequencies] of the graph's type."""
+    """Rotations of positions, int64 [n] → (-sin, sin) and (cos, cos), [n, 1, 2·frequencies] of the graph's type."""
     sines, cosines = write_sines(graph, per_token, positions)
 
     def joined(first: str, second: str) -> str:
@@ -78,14 +78,15 @@ def write_rotations(graph: GraphWriter, per_token: Frequencies, positions: str) 
 
 
 def write_sines(graph: GraphWriter, per_token: Frequencies, positions: str) -> tuple[str, str]:
-    """int64 [n] → sines and cosines of position times frequency, [n, frequencies] each: float64 in a float64 graph,
-    else float32.
+    """Sines and cosines of position times frequency, int64 [n] → [n, frequencies] each.
+
+    Both are float64 in a float64 graph, else float32.
     """
     column = graph.op("Unsqueeze", _cast(graph, positions, np.float64), graph.integers(1))
     if graph.dtype == np.float64:
         angles = graph.op("Mul", column, graph.constant(per_token))
     else:
-        # Whole rotations are subtracted in float64: in float32 the sine of 10,000 has only three correct digits.
+        # Whole rotations are subtracted in float64, because the float32 sine of 10,000 has only three correct digits.
         rotations = graph.op("Mul", column, graph.constant(per_token / (2 * math.pi)))
         rest = _cast(graph, graph.op("Sub", rotations, graph.op("Floor", rotations)), np.float32)
         angles = graph.op("Mul", rest, graph.constant(np.array(2 * math.pi, np.float32)))
@@ -95,8 +96,8 @@ def write_sines(graph: GraphWriter, per_token: Frequencies, positions: str) -> t
 def write_rotary(graph: GraphWriter, x: str, rotation: tuple[str, str], rotary_dim: int, d_head: int) -> str:
     """Rotates queries or keys [batch, n, head, d_head] by the `write_rotations` of their n positions.
 
-    The first half of the first `rotary_dim` features is paired with their second half, (x₁, x₂), which become
-    (x₁·cos - x₂·sin, x₂·cos + x₁·sin): "rotate_half" of Hugging Face's transformers.
+    The first half of the first `rotary_dim` features is paired with the second half. A pair (x₁, x₂) becomes (x₁·cos -
+    x₂·sin, x₂·cos + x₁·sin): "rotate_half" of Hugging Face's transformers.
     """
     sines, cosines = rotation
     rest = ""
@@ -109,6 +110,6 @@ def write_rotary(graph: GraphWriter, x: str, rotation: tuple[str, str], rotary_d
 
 
 def _cast(graph: GraphWriter, x: str, dtype: DTypeLike) -> str:
-    from onnx import helper  # here, because torch's modules need `frequencies` alone
+    from onnx import helper  # here, because torch's modules import this file only for `frequencies`
 
     return graph.op("Cast", x, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))

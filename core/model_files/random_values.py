@@ -1,8 +1,8 @@
 """Random values that are the same on every platform and with every library version.
 
 A parameter's values are a function of (seed, name, index): raw 64-bit words of Philox4x64-10 (Salmon et al. 2011), a
-counter-based generator, with a key from seed and name. So any part of a parameter can be made without the rest, and a
-smaller parameter of the same name is a prefix of a larger one.
+counter-based generator, with a key from seed and name. So any range of a parameter's values can be made alone, and a
+smaller parameter of the same name is a prefix of a larger parameter.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from edgefront.core.architectures.parameters import Fill, ParameterSpec
 
 STANDARD_DEVIATION = 0.02
 CHUNK = 1 << 16
-"""Values in a chunk: 256 KiB, which fits a core's cache."""
+"""Number of values in a chunk: 256 KiB, which fit a core's cache."""
 
 # A counter step gives four words of 64 bits: eight values.
 _PER_COUNTER = 8
-# Odd integers k in (-2^23, 2^23), times this: uniform between ±0.02·√3, the standard deviation being 0.02.
+# Odd integers k in (-2^23, 2^23) times this unit are uniform between ±0.02·√3, with a standard deviation of 0.02.
 _UNIT = np.float32(STANDARD_DEVIATION * math.sqrt(3) * 2.0**-23)
 INT4_SCALE = float(np.float32(STANDARD_DEVIATION * math.sqrt(3) / 7.5))
-"""Scale of every block of random weights in int4: 15 equal steps from the smallest weight to the largest."""
+"""Scale of every int4 block of random weights: 15 equal steps from the smallest weight to the largest."""
 _CONSTANTS: dict[Fill, float] = {"ones": 1.0, "zeros": 0.0, "int4_scale": INT4_SCALE}
 
 
 def values(spec: ParameterSpec, seed: int) -> NDArray[np.float32]:
-    """All values of a parameter, in its shape.
+    """All values of a parameter, in the parameter's shape.
 
-    Random ones are k·u for odd integers |k| < 2²³ and one float32 constant u: integer arithmetic and a single
-    rounding, so every bit is defined.
+    Random values are k·u for odd integers |k| < 2²³ and one float32 constant u. Integer arithmetic and a single
+    rounding define every bit.
     """
     flat = np.empty(spec.size, np.float32)
     at = 0
@@ -45,7 +45,7 @@ def values(spec: ParameterSpec, seed: int) -> NDArray[np.float32]:
 
 
 def chunks(spec: ParameterSpec, seed: int, start: int = 0) -> Iterator[NDArray[np.float32]]:
-    """The values from index `start` (a multiple of 8) to the end, at most `CHUNK` at a time."""
+    """Values of a parameter from index `start` (a multiple of 8) to the end, at most `CHUNK` at a time."""
     if spec.fill != "random":
         constant = np.full(min(CHUNK, spec.size), _CONSTANTS[spec.fill], np.float32)
         for at in range(start, spec.size, CHUNK):
@@ -63,7 +63,7 @@ def _random(key: NDArray[np.uint64], start: int, count: int) -> NDArray[np.float
         raise ValueError(f"start must be a multiple of {_PER_COUNTER}, not {start}")
     generator: Any = np.random.Philox(key=key, counter=counter)
     words: NDArray[np.uint64] = generator.random_raw(-(-count // 2)).astype("<u8", copy=False)
-    bits = words.view("<u4")[:count]  # of each word the low half first
+    bits = words.view("<u4")[:count]  # the low half of each word comes first
     odd = ((bits >> np.uint32(8)) | np.uint32(1)).view(np.int32) - np.int32(1 << 23)
     uniform: NDArray[np.float32] = odd.astype(np.float32) * _UNIT
     return uniform

@@ -1,14 +1,16 @@
-"""Options of an ONNX graph, and the state that a model carries from one pass to the next: a flat set of named tensors
-with declared axes.
+"""Options of an ONNX graph, and the state that a model carries from one forward pass to the next.
+
+State is a flat set of named tensors with declared axes.
 
 The names are the same in torch and in ONNX. There are two types of cache, which hold the same past:
 
 - "cache": projected keys and values, for generating one token at a time;
-- "memory": each attention's layer inputs, projected again in every pass: the segment memory of Transformer-XL
+- "memory": each attention's layer inputs, projected again in every forward pass: the segment memory of Transformer-XL
   (Dai et al. 2019, §3.2) and SRU++, through whose projections gradients flow.
 
-Both also have each recurrence's cell, the last inputs of each short convolution, and the number of tokens seen if
-positions need it: absolute ones, and rotary ones with the type "cache", whose keys are already rotated.
+Both also have each recurrence's cell, the latest inputs of each short convolution, and the number of tokens seen if
+positions need the number: absolute positions, and rotary positions with the type "cache", whose keys are already
+rotated.
 """
 
 from __future__ import annotations
@@ -37,20 +39,20 @@ Dtype = Literal["float32", "float64", "float16", "bfloat16"]
 """Floating-point type of a graph."""
 
 CAPACITY = "capacity"
-"""Name of the growing axis of an entry that a graph writes in place: the size of its buffer, in tokens."""
+"""Name of the growing axis of an entry that a graph writes in place; its size is the buffer's size in tokens."""
 AXIS_OF = {"self": "past", "both": "context", "source": "source"}
-"""Contents of an entry's growing axis: past tokens, the source before past tokens, or only the source."""
+"""Contents of a state entry's growing axis: past tokens, the source before past tokens, or only the source."""
 
 
 @dataclass(frozen=True)
 class StateSpec:
-    """One entry. `axes` are sizes, or names of free axes: batch, and one of `axis_of`."""
+    """Specification of one state entry. `axes` are sizes, or names of free axes: batch, and one of `axis_of`."""
 
     name: str
     axes: tuple[str | int, ...]
     integer: bool = False
     most: int | None = None
-    """Maximum number of past tokens: with a window earlier ones are never seen again."""
+    """Maximum number of past tokens, because no later token sees past tokens before the window."""
 
     @property
     def growing(self) -> int | None:
@@ -59,7 +61,7 @@ class StateSpec:
 
     @property
     def holds_source(self) -> bool:
-        """Whether the growing axis contains the source."""
+        """Whether the growing axis contains the source's tokens."""
         return self.growing is not None and self.axes[self.growing] in (AXIS_OF["both"], AXIS_OF["source"])
 
     def sizes(self, batch: int, past: int, source: int = 0) -> tuple[int, ...]:
@@ -70,12 +72,12 @@ class StateSpec:
 
 
 def axis_of(attends: Attends, window: int | None = None) -> str:
-    """Name of the growing axis of an attention's entries; a window includes the token itself."""
+    """Name of the growing axis of an attention's state entries; `window` includes the token itself."""
     return AXIS_OF[attends] + ("" if window is None else str(window - 1))
 
 
 def state_specs(architecture: Architecture, cache_type: CacheType) -> tuple[StateSpec, ...]:
-    """Every entry of this architecture's state, in the order of the blocks."""
+    """Specifications of every entry of this architecture's state, in the order of the blocks."""
     specs = []
     if counts_tokens(architecture, cache_type):
         specs.append(StateSpec("position", (), integer=True))
@@ -99,32 +101,34 @@ def state_specs(architecture: Architecture, cache_type: CacheType) -> tuple[Stat
 
 
 def counts_tokens(architecture: Architecture, cache_type: CacheType) -> bool:
-    """Whether a cache of this type counts tokens."""
+    """Whether state of this cache type counts tokens."""
     if isinstance(architecture.positions, RotaryPositions):
         return cache_type == "cache" and any(isinstance(block, Attention) for block in architecture.blocks)
     return isinstance(architecture.positions, LearnedPositions | SinusoidalPositions)
 
 
 def writes_in_place(architecture: Architecture, spec: StateSpec) -> bool:
-    """Whether a decode graph can write this entry's tokens into a larger buffer: keys and values without a window, of a
-    model that counts tokens and whose scores do not depend on the size of the buffer.
+    """Whether a decode graph can write this entry's tokens into a larger buffer.
+
+    Possible for keys and values without a window, in a model that counts tokens and whose scores do not depend on the
+    size of the buffer.
     """
     grows = spec.growing is not None and spec.axes[spec.growing] == AXIS_OF["self"]
     return grows and counts_tokens(architecture, "cache") and not isinstance(architecture.positions, RelativePositions)
 
 
 def check_in_place(architecture: Architecture) -> None:
-    """`InvalidInput` with the reason if a decode graph writes nothing in place, or cannot start at the first token."""
+    """Raises `InvalidInput` with the reason if a decode graph writes nothing in place, or needs an encoder."""
     specs = state_specs(architecture, "cache")
     if architecture.source is not None:
         reason = "a decode graph does not encode its source"
     elif any(writes_in_place(architecture, spec) for spec in specs):
         return
     elif not any(spec.growing is not None and spec.axes[spec.growing] == AXIS_OF["self"] for spec in specs):
-        reason = "it has no attention without a window, whose keys and values could be written in place"
+        reason = "writing keys and values in place needs attention without a window"
     else:
         kind = architecture.positions.kind
-        reason = f"keys and values are written in place by the number of tokens, and its positions are {kind}"
+        reason = f"writing keys and values in place needs absolute or rotary positions, not {kind}"
     raise InvalidInput(
         reason,
         field="architecture",
@@ -139,19 +143,19 @@ def check_pass(
     logits: Logits = "all",
     window: int | None = None,
 ) -> None:
-    """`InvalidInput` for a mode or window that this architecture does not have, and for unknown words."""
+    """Raises `InvalidInput` for a mode or window that this architecture does not have, and for unknown words."""
     one_of("mode", mode, get_args(Mode))
     one_of("logits", logits, get_args(Logits))
     if mode != "forward" and not architecture.causal:
         raise InvalidInput(
-            f"mode {mode} needs a causal model: the states of this one change with every token that follows",
+            f"mode {mode} needs a causal model, because later tokens change the states of this model",
             field="mode",
             value=mode,
             allowed="forward, or a causal architecture",
         )
     if mode == "segment" and architecture.source is not None:
         raise InvalidInput(
-            "mode segment is for models without a source: a translation is one sequence",
+            "mode segment needs a model without a source, because a translation is one sequence",
             field="mode",
             value=mode,
             allowed="forward, prefill or decode",
@@ -169,20 +173,22 @@ def check_pass(
 
 @dataclass(frozen=True)
 class GraphOptions:
-    """Mode, outputs and number formats of a graph."""
+    """Mode, outputs and number formats of an ONNX graph."""
 
     mode: Mode = "forward"
     logits: Logits = "all"
     dtype: Dtype = "float32"
     quantisation: Quantisation = "full"
-    """int8 and int4 quantise linear layers (`core.model_files.formats`); only with dtype float32."""
+    """int8 and int4 quantise linear layers (`core.model_files.formats`); both need dtype float32."""
     block_size: int = BLOCK_SIZE
     """Number of int4 weights that share a scale."""
     window: int | None = None
-    """Each token sees at most this number of keys, itself included (Transformer-XL's same-length evaluation)."""
+    """Maximum number of keys that a token sees, itself included (Transformer-XL's same-length evaluation)."""
     in_place: bool = False
-    """A decode graph takes keys and values in larger buffers, where it can (`writes_in_place`), and returns them at the
-    same size: with one buffer bound to both, ONNX Runtime copies nothing. Unused elements must be finite."""
+    """Whether a decode graph takes keys and values in larger buffers, if possible (`writes_in_place`), and returns them
+    at the same size. With one buffer bound to both, ONNX Runtime copies nothing. Unused elements must be finite.
+    """
     fused: int | None = None
-    """Maximum sequence length of in-place attention as one operator of ONNX Runtime (com.microsoft), where it supports
-    the block (`core.model_files.blocks.attention`); None: standard operators."""
+    """Maximum sequence length of in-place attention as one operator of ONNX Runtime (com.microsoft), used for supported
+    blocks (`core.model_files.blocks.attention`); None uses only standard operators.
+    """

@@ -1,4 +1,4 @@
-"""Tensors of other libraries' files as rows of our parameters."""
+"""Tensors in other libraries' files as rows of our parameters."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from edgefront.core.architectures.parameters import ParameterSpec
 
 @dataclass(frozen=True)
 class TensorView:
-    """A tensor of another library that has some rows of one of our parameters.
+    """A tensor in another library's file that contains some rows of one of our parameters.
 
-    `transposed`: its axes are reversed. `offset`: our values are larger by it.
+    `transposed`: the tensor's axes are reversed. `offset` is added to the tensor's values to get ours.
     """
 
     name: str
@@ -29,20 +29,20 @@ class TensorView:
     offset: float = 0.0
 
     def of(self, values: NDArray[Any]) -> NDArray[Any]:
-        """This tensor, as a matrix, from all values of the parameter in any shape and format."""
+        """This tensor as a matrix, from all values of the parameter in any shape and format."""
         part = values.reshape(self.spec.shape[0], -1)[self.rows]
         part = part - self.offset if self.offset else part
         return np.ascontiguousarray(part.T if self.transposed else part)
 
     def read_into(self, parameter: NDArray[np.float32], tensor: NDArray[np.float32]) -> None:
-        """Sets the rows of the parameter (rows, columns) to this tensor's values."""
+        """Copies this tensor's values to the tensor's rows of the parameter (rows, columns)."""
         part = tensor.reshape(self.shape[0], -1)
         part = part.T if self.transposed else part
         parameter[self.rows] = (part + self.offset if self.offset else part).reshape(-1, parameter.shape[1])
 
 
 def owner_of(spec: ParameterSpec, architecture: Architecture) -> tuple[int | None, str, str]:
-    """Block index, module and last part of the parameter's name: `blocks.0.qkv.weight` → 0, `attention.qkv`, `weight`.
+    """Block index, module and final word of the parameter's name: `blocks.0.qkv.weight` → 0, `attention.qkv`, `weight`.
 
     Outside the blocks the index is None: `final_norm.weight` → None, `final_norm`, `weight`.
     """
@@ -54,7 +54,7 @@ def owner_of(spec: ParameterSpec, architecture: Architecture) -> tuple[int | Non
 
 
 def fused_rows(spec: ParameterSpec, architecture: Architecture, index: int | None, count: int) -> list[slice]:
-    """The rows of each of `count` tensors in one parameter: queries, keys and values, or gate and up projection."""
+    """Rows of one parameter that each of `count` tensors has: queries, keys and values, or gate and up projection."""
     block, sizes = None if index is None else architecture.blocks[index], [spec.shape[0]]
     if count > 1 and isinstance(block, Attention):
         d_head = architecture.d_head(block)

@@ -1,7 +1,7 @@
 """Collects the nodes of one ONNX graph. Values are strings; parameters have their own names.
 
-Only standard operators up to opset 21 are used, so that any execution provider can run the graph; only int4 needs an
-operator of ONNX Runtime.
+The graph contains only standard operators up to opset 21, so that any execution provider can run it. Exceptions are
+int4 and fused attention, which need operators of ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from edgefront.core.model_files.state import Dtype
 OPSET = 21
 IR_VERSION = 10
 CONTRIBUTED = "com.microsoft"
-"""The domain of ONNX Runtime's own operators."""
+"""Domain of ONNX Runtime's own operators."""
 _INT8_INPUTS = 4
-"""MatMulNBits' `accuracy_level` with inputs quantised to eight bits, one scale for each block, its usual setting."""
+"""`accuracy_level` of MatMulNBits for inputs quantised to eight bits with one scale per block, the usual setting."""
 
 
 class GraphWriter:
-    """A graph under construction over the int64 input `tokens` [batch, sequence].
+    """An ONNX graph under construction over the int64 input `tokens` [batch, sequence].
 
-    The residual stream between the parts is two-dimensional, [batch·sequence, features]: each linear layer is then one
+    The residual stream between blocks is two-dimensional, [batch·sequence, features], so that each linear layer is one
     Gemm with its bias, whose weight is (out, in) as in torch.
     """
 
@@ -64,7 +64,7 @@ class GraphWriter:
         self._root = self._scope = ""
 
     def child(self, tokens: str, epsilon: float, norm_kind: NormKind) -> GraphWriter:
-        """A writer into the same graph for the encoder's sequence: it shares no value that depends on the tokens."""
+        """Writer into the same graph for the encoder's sequence, without shared values that depend on the tokens."""
         other = GraphWriter(
             self.dtype.name, epsilon, self.quantisation, self._block_size, self._shapes, norm_kind=norm_kind
         )
@@ -80,7 +80,7 @@ class GraphWriter:
         return self.ops(operator, *inputs, outputs=1, **attributes)[0]
 
     def ops(self, operator: str, *inputs: str, outputs: int, **attributes: Any) -> list[str]:
-        """Adds a node; returns the names of its outputs."""
+        """Adds a node with several outputs; returns their names."""
         name = f"{self._scope}{operator}_{len(self._nodes)}"
         names = [name] if outputs == 1 else [f"{name}:{index}" for index in range(outputs)]
         self._nodes.append(helper.make_node(operator, inputs, names, name, **attributes))
@@ -89,13 +89,13 @@ class GraphWriter:
 
     @contextmanager
     def within(self, scope: str) -> Iterator[None]:
-        """Nodes added inside have `scope` in their names, for profilers."""
+        """Adds `scope` to the names of nodes written inside the context, for profilers."""
         outer, self._scope = self._scope, f"{self._scope}{scope}/"
         yield
         self._scope = outer
 
     def memoized(self, key: str, make: Callable[[], str]) -> str:
-        """The value that `make` writes at the first call with this key; later calls share it."""
+        """Value that `make` writes at the first call with this key; later calls reuse the value."""
         if key not in self._shared:
             scope, self._scope = self._scope, f"{self._root}shared/"
             self._shared[key] = make()
@@ -103,32 +103,32 @@ class GraphWriter:
         return self._shared[key]
 
     def integers(self, *values: int) -> str:
-        """A constant vector of int64."""
+        """Constant vector of int64."""
         return self.constant(np.array(values, np.int64))
 
     def integer(self, value: int) -> str:
-        """A constant scalar of int64."""
+        """Constant scalar of int64."""
         return self.constant(np.array(value, np.int64))
 
     def number(self, value: float) -> str:
-        """A constant scalar of the graph's floating-point type."""
+        """Constant scalar of the graph's floating-point type."""
         return self.constant(np.array(value, self.dtype))
 
     def numbers(self, values: np.ndarray[Any, Any]) -> str:
-        """A constant array of the graph's floating-point type."""
+        """Constant array of the graph's floating-point type."""
         return self.constant(values.astype(self.dtype))
 
     def constant(self, value: np.ndarray[Any, Any]) -> str:
-        """A constant of the array's own type."""
+        """Constant with the array's own type; equal constants are stored once."""
         key = (value.dtype, value.shape, value.tobytes())
         if key not in self._constants:
             self._constants[key] = numpy_helper.from_array(value, f"constant_{len(self._constants)}")
         return str(self._constants[key].name)
 
     def linear(self, x: str, name: str, *, bias: bool = True, rows: tuple[int, int] | None = None) -> str:
-        """x·Wᵀ + b for [rows, in] → [rows, out], with the parameters `{name}.weight` (out, in) and `{name}.bias`.
+        """Linear layer x·Wᵀ + b, [rows, in] → [rows, out], with `{name}.weight` (out, in) and `{name}.bias`.
 
-        `rows`: only the rows `start` to `stop` - 1 of the parameters.
+        `rows` selects only the rows `start` to `stop` - 1 of the parameters.
         """
         if self.quantisation != "full" and is_linear_map(f"{name}.weight"):
             write = self._int8_linear if self.quantisation == "int8" else self._int4_linear
@@ -144,7 +144,7 @@ class GraphWriter:
         return self.memoized(f"{parameter} {start}:{stop}", lambda: self.op("Slice", parameter, *ends))
 
     def _int8_linear(self, x: str, name: str, bias: bool, rows: tuple[int, int] | None) -> str:
-        """`linear` as `core.model_files.formats` defines it, with the scale `{name}.weight.scale` beside the weight.
+        """Linear layer in int8 as defined in `core.model_files.formats`, with the scale in `{name}.weight.scale`.
 
         ONNX Runtime fuses these nodes into one kernel, and packs the transposed weight once.
         """
@@ -158,7 +158,7 @@ class GraphWriter:
         return self.op("Add", scaled, self._rows(f"{name}.bias", rows)) if bias else scaled
 
     def _int4_linear(self, x: str, name: str, bias: bool, rows: tuple[int, int] | None) -> str:
-        """`linear` as `model_files.formats` defines it, with the scales `{name}.weight.scale` beside the weight."""
+        """Linear layer in int4 as defined in `core.model_files.formats`, with the scales in `{name}.weight.scale`."""
         weight, (out, width) = f"{name}.weight", self._shapes[f"{name}.weight"]
         product = self.op(
             "MatMulNBits",
@@ -175,20 +175,20 @@ class GraphWriter:
         return self.op("Add", product, self._rows(f"{name}.bias", rows)) if bias else product
 
     def norm(self, x: str, name: str) -> str:
-        """The model's norm over the last axis, with its epsilon."""
+        """Norm of the model's kind over the last axis, with the model's epsilon."""
         if self.norm_kind == "rms":
             return self.rms_norm(x, name)
         return self.layer_norm(x, name, self.epsilon)
 
     def rms_norm(self, x: str, name: str, factor: float | None = None) -> str:
-        """x/√(mean(x²) + ε)·weight·factor over the last axis (Zhang & Sennrich 2019), with the model's epsilon.
+        """RMS norm times a factor, x/√(mean(x²) + ε)·weight·factor, over the last axis (Zhang & Sennrich 2019).
 
         float16 and bfloat16 are squared and summed in float32. ONNX Runtime fuses these nodes into one kernel.
         """
-        # A product of constants, which is computed when the session is created.
+        # ONNX Runtime computes this product of constants when the session is created.
         gain = f"{name}.weight" if factor is None else self.op("Mul", f"{name}.weight", self.number(factor))
         if self.dtype == np.float64:
-            # Other nodes than those that ONNX Runtime fuses: its kernel rounds epsilon to float32.
+            # ONNX Runtime does not fuse these nodes, because its fused kernel rounds epsilon to float32.
             square = self.op("ReduceMean", self.op("Mul", x, x), self.integers(-1))
             scale = self.op("Reciprocal", self.op("Sqrt", self.op("Add", square, self.number(self.epsilon))))
             return self.op("Mul", self.op("Mul", x, scale), gain)
@@ -203,7 +203,7 @@ class GraphWriter:
         """Layer norm over the last axis (Ba et al. 2016)."""
         if self.dtype != np.float64:
             return self.op("LayerNormalization", x, f"{name}.weight", f"{name}.bias", axis=-1, epsilon=epsilon)
-        # The operator rounds epsilon to float32, which is too coarse here.
+        # LayerNormalization rounds epsilon to float32, which is too coarse for float64.
         centred = self.op("Sub", x, self.op("ReduceMean", x, self.integers(-1)))
         variance = self.op("ReduceMean", self.op("Mul", centred, centred), self.integers(-1))
         scale = self.op("Reciprocal", self.op("Sqrt", self.op("Add", variance, self.number(epsilon))))
@@ -211,14 +211,14 @@ class GraphWriter:
         return self.op("Add", gain, f"{name}.bias")
 
     def activate(self, activation: str, x: str) -> str:
-        """ReLU, x·σ(x) ("silu"), x·Φ(x) ("gelu"), or its tanh form ("gelu_tanh"; Hendrycks & Gimpel 2016, §2)."""
+        """ReLU, x·σ(x) ("silu"), x·Φ(x) ("gelu"), or gelu by tanh ("gelu_tanh"; Hendrycks & Gimpel 2016, §2)."""
         if activation == "relu":
             return self.op("Relu", x)
         if activation == "silu":
             return self.op("Mul", x, self.op("Sigmoid", x))
         if self.dtype == "float32":
             return self.op("Gelu", x, approximate="tanh" if activation == "gelu_tanh" else "none")
-        # Runtimes without a Gelu in this type expand ONNX's own definition, whose constants are float32.
+        # Runtimes without a Gelu in this type would expand ONNX's own definition, whose constants are float32.
         if activation == "gelu_tanh":
             cube = self.op("Mul", self.op("Mul", self.op("Mul", x, x), x), self.number(0.044715))
             bent = self.op("Tanh", self.op("Mul", self.op("Add", x, cube), self.number(math.sqrt(2 / math.pi))))
@@ -228,9 +228,9 @@ class GraphWriter:
         return self.op("Mul", self.op("Mul", x, self.number(0.5)), self.op("Add", bent, self.number(1.0)))
 
     def _erf(self, x: str) -> str:
-        """erf(x) = 2x/√π · ∫₀¹ exp(-x²t²) dt by Gauss–Legendre quadrature: ONNX Runtime has no Erf in float64.
+        """erf(x) = 2x/√π · ∫₀¹ exp(-x²t²) dt by Gauss–Legendre quadrature, because ONNX Runtime has no Erf in float64.
 
-        40 nodes leave an error below 1e-14 up to |x| = 6, above which erf is 1 to the last bit.
+        40 nodes leave an error below 1e-14 up to |x| = 6. For larger |x| erf is 1 to the final bit.
         """
         points, weights = np.polynomial.legendre.leggauss(40)  # on [-1, 1], an interval twice as long
         x = self.op("Clip", x, self.number(-6.0), self.number(6.0))
@@ -240,23 +240,23 @@ class GraphWriter:
         return self.op("Mul", x, mean)
 
     def batch(self) -> str:
-        """Batch size, a vector of one."""
+        """Batch size, a vector of one element."""
         return self.memoized("batch", lambda: self.op("Shape", self.tokens, start=0, end=1))
 
     def sequence(self) -> str:
-        """Sequence length, a vector of one."""
+        """Sequence length, a vector of one element."""
         return self.memoized("sequence", lambda: self.op("Shape", self.tokens, start=1, end=2))
 
     def steps(self) -> str:
-        """0, 1, …, sequence - 1."""
+        """Indices 0, 1, …, sequence - 1 of the segment's tokens."""
         return self.memoized("steps", lambda: self.range(self.sequence()))
 
     def range(self, count: str) -> str:
-        """0, 1, …, count - 1 for a vector of one."""
+        """Indices 0, 1, …, count - 1; `count` is a vector of one element."""
         return self.op("Range", self.integer(0), self.op("Squeeze", count), self.integer(1))
 
     def unflatten(self, x: str, *tail: int) -> str:
-        """[batch·n, features] → [batch, n, *tail], for any n."""
+        """Restores the batch axis: [batch·n, features] → [batch, n, *tail], for any n."""
 
         def make() -> str:
             return self.op("Concat", self.batch(), self.integers(-1, *tail), axis=0)
@@ -264,23 +264,23 @@ class GraphWriter:
         return self.op("Reshape", x, self.memoized(f"shape {tail}", make))
 
     def flatten(self, x: str, width: int) -> str:
-        """[batch, n, …] → [batch·n, width]."""
+        """Merges the batch and token axes: [batch, n, …] → [batch·n, width]."""
         return self.op("Reshape", x, self.integers(-1, width))
 
     def input(self, name: str, shape: Sequence[int | str], element: int | None = None) -> str:
-        """Declares an input of the graph, of its floating-point type unless another is given; returns its name."""
+        """Declares an input of the graph, of the graph's type unless `element` is given; returns the name."""
         self._inputs.append(helper.make_tensor_value_info(name, self._element(element), shape))
         return name
 
     def output(self, value: str, name: str, shape: Sequence[int | str], element: int | None = None) -> None:
         """Declares `value` an output of the graph, under the name `name`."""
         if value in self._renamed or value not in self._made:
-            value = self.op("Identity", value)  # it is an input, a parameter or another output
+            value = self.op("Identity", value)  # for a value that is an input, a parameter or another output
         self._renamed[value] = name
         self._outputs.append(helper.make_tensor_value_info(name, self._element(element), shape))
 
     def graph(self) -> GraphProto:
-        """The finished graph."""
+        """Returns the finished graph."""
         for node in self._nodes:
             for names in (node.input, node.output):
                 for index, value in enumerate(names):

@@ -1,4 +1,4 @@
-"""What the blocks of one forward pass share: masks, distances, the encoder's states, and the cache."""
+"""State that the blocks of one forward pass share: masks, distances, the encoder's output, and the cache."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edgefront.core.nn.layers import drop
 
 class Cache(dict[str, Tensor]):
     """Tensors by name (`core.model_files.state`): keys and values or layer inputs, and the cells of recurrences and
-    convolutions. A pass does not change its cache; it returns a new one.
+    convolutions. A forward pass leaves its cache unchanged and returns a new cache.
     """
 
     def __init__(self, architecture: Architecture, cache_type: CacheType) -> None:
@@ -29,11 +29,11 @@ class Cache(dict[str, Tensor]):
 
     @classmethod
     def empty(cls, architecture: Architecture, cache_type: CacheType, batch: int, like: Tensor) -> Cache:
-        """The cache before the first token, with cells of zeros; type and device of `like`."""
+        """Cache before the first token, with cells of zeros; type and device of `like`."""
         cache = cls(architecture, cache_type)
         for spec in state_specs(architecture, cache_type):
             sizes = spec.sizes(batch, 0)
-            # A count stays on the CPU: reading it must not wait for a device.
+            # A count stays on the CPU, because reading the count must not wait for a device.
             cache[spec.name] = (
                 torch.zeros(sizes, dtype=torch.int64)
                 if spec.integer
@@ -48,18 +48,18 @@ class Cache(dict[str, Tensor]):
 
     @property
     def holds_source(self) -> bool:
-        """Whether it has the encoder's keys and values."""
+        """Whether the cache has the encoder's keys and values."""
         for spec in state_specs(self.architecture, self.cache_type):
             if spec.growing is not None and spec.holds_source:
                 return bool(self[spec.name].shape[spec.growing])
         return False
 
     def detach(self) -> Cache:
-        """The same tensors without gradients: what training carries into the next segment."""
+        """Cache of the same tensors without gradients, which training passes to the next segment."""
         return self._each(lambda _, tensor: tensor.detach())
 
     def keep(self, length: int) -> Cache:
-        """Keeps at most the last `length` past tokens; entries of an encoder stay whole."""
+        """Cache of at most the latest `length` past tokens; an encoder's entries stay whole."""
         if length < 0:
             raise InvalidInput(f"length must be at least 0, not {length}", field="length", value=length, allowed=">= 0")
 
@@ -72,16 +72,16 @@ class Cache(dict[str, Tensor]):
         return self._each(last)
 
     def rows(self, start: int, stop: int) -> Cache:
-        """The cache of the sequences `start` to `stop` - 1."""
+        """Cache of the sequences `start` to `stop` - 1."""
         return self._each(lambda _, tensor: tensor[start:stop] if tensor.ndim else tensor)
 
     def take(self, rows: Tensor) -> Cache:
-        """The cache of the sequences with these indices, int64 [n], in this order; an index may occur several times."""
+        """Cache of the sequences with these indices, int64 [n], in this order; an index may occur several times."""
         return self._each(lambda _, tensor: tensor.index_select(0, rows) if tensor.ndim else tensor)
 
     @classmethod
     def concatenate(cls, caches: Sequence[Cache]) -> Cache:
-        """The cache of all sequences of several caches of one architecture and type, after equally many tokens."""
+        """Cache of all sequences of several caches of one architecture and type, after equally many tokens."""
         if len(caches) == 1:
             return caches[0]
         return caches[0]._each(
@@ -96,21 +96,21 @@ class Cache(dict[str, Tensor]):
 
 
 Project = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""Raw layer inputs [batch, n, d_model] to keys and values, [batch, head, n, d_head] each (norms included)."""
+"""Function from raw layer inputs [batch, n, d_model] to keys and values, [batch, head, n, d_head] each, with norms."""
 
 
 class Context:
-    """One pass over a segment of `sequence` tokens.
+    """Shared state of one forward pass over a segment of `sequence` tokens.
 
     Args:
-        device: device of the pass, and of the masks that it makes.
-        cache: that of the tokens before, or None for a pass without one. Blocks fill `next_cache`.
-        encoder: the encoder's hidden states [batch, source, d_model]; given only on the first pass with a cache.
+        device: device of the forward pass, and of its masks.
+        cache: cache of the preceding tokens; None without a cache. Blocks fill `next_cache`.
+        encoder: the encoder's output [batch, source, d_model]; given only on the first forward pass with a cache.
         mask: bool [batch, sequence], False where the batch is padded; only without a cache.
-        source_mask: bool [batch, source], the same for the encoder; on every pass.
+        source_mask: bool [batch, source], False where the source is padded; needed on every forward pass.
         window: maximum number of keys that a token sees, itself included (Transformer-XL's same-length mask).
-        positions: the model's module; attention shares relative and rotary ones.
-        dropout: the rates of this pass; none unless the model trains.
+        positions: the model's positions module, whose relative or rotary positions attention uses.
+        dropout: dropout rates of this forward pass; none unless the model trains.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Context:
         self.encoder = encoder
         self.relative = positions if isinstance(positions, RelativePositions) else None
         self.start = 0
-        """Position of the segment's first token, if the cache counts tokens."""
+        """Position of the segment's first token, if the cache counts tokens; else 0."""
         if cache is not None and self.next_cache is not None and "position" in cache:
             self.start = int(cache["position"])
             self.next_cache["position"] = torch.tensor(self.start + sequence)
@@ -149,23 +149,23 @@ class Context:
         self._for_parallel: dict[Parallel, Tensor] | None = None
         self.dropout = dropout
         self.attention_dropout = dropout.attention
-        """Rate for attention's probabilities."""
+        """Dropout rate for attention's probabilities."""
 
     def drop_hidden(self, x: Tensor) -> Tensor:
-        """Dropout of a block's update, or of the input of SRU++'s last linear layer."""
+        """Applies dropout to a block's update, or to the input of SRU++'s final linear layer."""
         return drop(x, self.dropout.hidden)
 
     def drop_inner(self, x: Tensor) -> Tensor:
-        """Dropout of a feed-forward block's inner activations."""
+        """Applies dropout to a feed-forward block's inner activations."""
         return drop(x, self.dropout.hidden if self.dropout.inner is None else self.dropout.inner)
 
     def keep_for_parallel(self, x: Tensor, read: Tensor) -> None:
-        """Keeps an attention's input `x`, and `read`, the same after its norm, for a parallel feed_forward."""
+        """Stores an attention's input `x` and its normed input `read` for a parallel feed-forward block."""
         if self.architecture.has_parallel_blocks:
             self._for_parallel = {"own_norm": x, "shared_norm": read}
 
     def parallel_input(self, parallel: Parallel) -> Tensor:
-        """The input of a feed_forward that is parallel to the attention before it; released at once."""
+        """Input of a feed-forward block that is parallel to the preceding attention; the stored inputs are released."""
         assert self._for_parallel is not None
         inputs, self._for_parallel = self._for_parallel, None
         return inputs[parallel]
@@ -173,7 +173,7 @@ class Context:
     def highway_mask(self, name: str, x: Tensor) -> Tensor | None:
         """Dropout mask for the recurrence of the block `name`, [batch, d_model]: the same for all tokens of a row.
 
-        `x` are its inputs. None where nothing is dropped, as in the last block.
+        `x` are the block's inputs. None if the rate is 0, and in the final block.
         """
         rate = self.dropout.highway
         if not rate or name == f"blocks.{len(self.architecture.blocks) - 1}":
@@ -191,8 +191,8 @@ class Context:
     ) -> tuple[Tensor, Tensor]:
         """All keys and values of the block `name`, [batch, head, keys, d_head]: encoder, past, segment.
 
-        `x` are the block's inputs and `own` their keys and values (None in pure cross-attention); past inputs and the
-        encoder's states are projected by `project`. The next cache keeps no more than the block's window will see.
+        `x` are the block's inputs and `own` their keys and values (None in pure cross-attention). `project` is applied
+        to past inputs and the encoder's output. The next cache keeps only the keys that a later token sees.
         """
         earlier: list[tuple[Tensor, Tensor]] = []
         first = self.encoder if attends in ("source", "both") else None
@@ -216,9 +216,9 @@ class Context:
         return keys, values
 
     def visible(self, keys: int, attends: Attends, window: int | None = None) -> Tensor | None:
-        """Bool, broadcastable to [batch, head, sequence, keys]: whether a query sees a key. None: always.
+        """Bool, broadcastable to [batch, head, sequence, keys]: whether a query sees a key. None if it sees all keys.
 
-        `window` is the block's; the pass may have a smaller one.
+        `window` is the block's window; the forward pass may have a smaller one.
         """
         window = self._least(window, keys)
         key = keys, attends, window
@@ -229,48 +229,48 @@ class Context:
         return self._visible[key]
 
     def is_plain_causal(self, keys: int, attends: Attends, window: int | None = None) -> bool:
-        """Whether the mask is the plain causal square, which kernels compute faster."""
+        """Whether the mask is the plain causal square, for which kernels are faster."""
         square = keys == self.sequence and attends == "self" and self.architecture.causal
         return square and self.padding is None and self._least(window, keys) is None
 
     def past(self, name: str) -> int:
-        """Position of the segment's first token for the block `name`: from the start of its memory, or of the sequence.
+        """Position of the segment's first token for the block `name`, counted from the start of memory or sequence.
 
-        Rotary attention depends only on distances.
+        Both starts give the same result, because rotary attention depends only on distances.
         """
         if self.cache is not None and self.cache.cache_type == "memory":
             return int(self.cache[f"{name}.memory"].shape[1])
         return self.start
 
     def apply_rotary(self, x: Tensor, start: int, rotary: embeddings_and_head.RotaryPositions | None) -> Tensor:
-        """Rotates queries or keys [batch, head, n, d_head], the first of which is at position `start`."""
+        """Rotates queries or keys [batch, head, n, d_head] from position `start` on; unchanged without `rotary`."""
         if rotary is None:
             return x
         assert self._rotary is not None
         return self._rotary.apply_rotary(x, start, rotary)
 
     def distances(self, keys: int) -> Tensor:
-        """Indices into `sinusoids`, the largest distance first: int64 [keys + 1]."""
+        """Indices into `sinusoids` of the distances keys, keys - 1, …, 0: int64 [keys + 1]."""
         assert self.relative is not None
         if keys not in self._distances:
             self._distances[keys] = self.relative.distances(keys, self._device or torch.device("cpu"))
         return self._distances[keys]
 
     def sinusoids(self, keys: int, like: Tensor) -> Tensor:
-        """Sinusoids of the distances: [rows, d_model], type and device of `like`; with one dropout for all blocks."""
+        """Sinusoids of the distances: [rows, d_model], type and device of `like`; all blocks share one dropout mask."""
         assert self.relative is not None
         if keys not in self._sinusoids:
             self._sinusoids[keys] = self.drop_hidden(self.relative.sinusoids(keys, like))
         return self._sinusoids[keys]
 
     def cell(self, name: str, like: Tensor) -> Tensor:
-        """The recurrence's state before the segment, [batch, d_model]; zeros without a cache. `like`: the inputs."""
+        """State of the recurrence before the segment, [batch, d_model]; zeros without a cache. `like`: the inputs."""
         if self.cache is not None:
             return self.cache[f"{name}.cell"]
         return like.new_zeros(like.shape[0], like.shape[-1])
 
     def inputs(self, name: str, count: int, like: Tensor) -> Tensor:
-        """The short convolution's last inputs before the segment, [batch, count, d_model]; zeros without a cache.
+        """Inputs of the short convolution before the segment, [batch, count, d_model]; zeros without a cache.
 
         `like`: the inputs of the segment.
         """
@@ -279,17 +279,17 @@ class Context:
         return like.new_zeros(like.shape[0], count, like.shape[-1])
 
     def carry(self, entry: str, value: Tensor) -> None:
-        """Sets this entry of the next cache."""
+        """Sets this entry of the next cache, if there is a cache."""
         if self.next_cache is not None:
             self.next_cache[entry] = value
 
     def _least(self, window: int | None, keys: int) -> int | None:
-        """The smaller of this window and the pass's; None if neither hides any of the keys."""
+        """The smaller of this window and the forward pass's window; None if all keys are within both."""
         least = min(limit if limit is not None else keys for limit in (window, self._window))
         return least if least < keys else None
 
     def _causal(self, keys: int, attends: Attends, window: int | None) -> Tensor | None:
-        """[sequence, keys]: the segment's causal mask; keys before the segment are visible within the window."""
+        """Causal mask of the segment, [sequence, keys]; keys before the segment are visible within the window."""
         if attends == "source" or not self.architecture.causal:
             return None
         if self.sequence == 1 and window is None:
@@ -299,7 +299,7 @@ class Context:
         return key <= last if window is None else (key <= last) & (key > last - window)
 
     def _unpadded(self, keys: int, attends: Attends) -> Tensor | None:
-        """[batch, 1, 1, keys]: False where the key is padding. Keys without a mask are not padded."""
+        """Padding mask of the keys, [batch, 1, 1, keys], False where the key is padding; None without padding."""
         source = self._source_mask if attends in ("source", "both") else None
         own = self.padding if attends != "source" else None
         if source is None and own is None:
@@ -313,7 +313,7 @@ class Context:
 
 
 def _seen_later(x: Tensor, window: int | None, axis: int) -> Tensor:
-    """The tokens along this axis that a later token sees: the last ones within the window, or all."""
+    """Slices `x` along `axis` to the tokens that a later token sees: the final `window - 1` tokens, or all."""
     if window is None or x.shape[axis] < window:
         return x
     return x.narrow(axis, x.shape[axis] - window + 1, window - 1)

@@ -1,6 +1,6 @@
 """Token embedding: one matrix, or adaptive clusters of decreasing width; with segments and a norm as in BERT.
 
-The adaptive one is Baevski & Auli's (2019), laid out as in Transformer-XL (Dai et al. 2019).
+The adaptive embedding is Baevski & Auli's (2019), laid out as in Transformer-XL (Dai et al. 2019).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from edgefront.core.nn.layers import drop, make_norm
 class TokenEmbedding(nn.Module):
     """Embedding matrices (tokens, width) and, if a width differs from d_model or div > 1, projections (d_model, width).
 
-    The tokens' part may be multiplied, scaled by √d_model (Vaswani et al. 2017, §3.4). `segments` (kinds, d_model) and
-    `norm` are BERT's (Devlin et al. 2019, figure 2). The output layer may share matrices and projections.
+    The token embeddings may be multiplied, or scaled by √d_model (Vaswani et al. 2017, §3.4). `segments` (kinds,
+    d_model) and `norm` are BERT's (Devlin et al. 2019, figure 2). The output layer may share matrices and projections.
     """
 
     def __init__(self, architecture: Architecture) -> None:
@@ -45,12 +45,12 @@ class TokenEmbedding(nn.Module):
         positions: Tensor | None = None,
         dropout: float = 0.0,
     ) -> Tensor:
-        """Tokens and segments, int64 [batch, sequence] → [batch, sequence, d_model].
+        """Embeds tokens and segments, int64 [batch, sequence] → [batch, sequence, d_model].
 
         Without `segments` all tokens belong to segment 0. `positions` [sequence, d_model], or with a batch before, are
-        added ahead of the norm. `dropout` is the rate for vectors that are projected, before they are.
+        added ahead of the norm. `dropout` is the rate for vectors before their projection.
 
-        Raises `InvalidInput` for segments that the model does not have, `IndexError` for a token or a segment out of
+        Raises `InvalidInput` for segments if the model has no segments, `IndexError` for a token or a segment out of
         range.
         """
         if len(self.tables) > 1:
@@ -68,21 +68,21 @@ class TokenEmbedding(nn.Module):
                 "this model has no segments",
                 field="segments",
                 value=list(segments.shape),
-                allowed="omit it, or a model with embedding.segments",
+                allowed="no segments, or a model with embedding.segments",
             )
         if positions is not None:
             rows = rows + positions
         return rows if self.norm is None else self.norm(rows)
 
     def _clustered(self, tokens: Tensor, dropout: float) -> Tensor:
-        """The sum over all clusters, each of which looks all tokens up and zeroes the rows of tokens outside it.
+        """Sum of the clusters' embeddings; every cluster looks up all tokens and zeroes the rows outside the cluster.
 
         This takes a few more multiplications than gathering each cluster's tokens, but no shape depends on the data.
         """
         total: Tensor | None = None
         last = len(self.clusters) - 1
         for cluster, table, projection in zip(self.clusters, self.tables, self.projections, strict=True):
-            # The open ends are not clamped, so that a token outside the vocabulary is an IndexError.
+            # The first and last cluster do not clamp their open ends, so that an unknown token raises IndexError.
             low = 0 if cluster.index else None
             high = cluster.size - 1 if cluster.index < last else None
             rows = F.embedding((tokens - cluster.start).clamp(low, high), table)
@@ -94,7 +94,7 @@ class TokenEmbedding(nn.Module):
 
 
 class LearnedPositions(nn.Embedding):
-    """One row of d_model for each position; the first position reads row `offset` (2 in OPT)."""
+    """Learned positions with one row of d_model for each position; the first position reads row `offset` (2 in OPT)."""
 
     def __init__(self, positions: embeddings_and_head.LearnedPositions, d_model: int) -> None:
         super().__init__(positions.length + positions.offset, d_model)
@@ -105,9 +105,9 @@ class LearnedPositions(nn.Embedding):
         pass
 
     def forward(self, start: int, sequence: int) -> Tensor:
-        """Rows of the positions start … start + sequence - 1, [sequence, d_model]."""
+        """Rows of the positions start … start + sequence - 1, [sequence, d_model]; `InvalidInput` beyond the table."""
         if start + sequence > self.length:
-            past = f" after {start} others" if start else ""
+            past = f" after {start} earlier tokens" if start else ""
             raise InvalidInput(
                 f"a sequence of {sequence} tokens{past} is longer than the model's {self.length} positions",
                 field="tokens",
@@ -118,7 +118,7 @@ class LearnedPositions(nn.Embedding):
 
 
 class SinusoidalPositions(nn.Module):
-    """Sines, then cosines, of each position (Vaswani et al. 2017, §3.5)."""
+    """Sinusoidal positions: sines, then cosines, of each position (Vaswani et al. 2017, §3.5)."""
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class RelativePositions(nn.Module):
     def __init__(self, architecture: Architecture, positions: embeddings_and_head.RelativePositions) -> None:
         super().__init__()
         self.max_relative_distance = positions.clamp
-        """Distances above it count as it; None: no limit."""
+        """Maximum distance, at which larger distances are clamped; None without a maximum."""
         self.table = SinusoidTable(frequencies(architecture.d_model))
         self.u = self.v = None
         first = next((block for block in architecture.blocks if isinstance(block, Attention)), None)
@@ -144,11 +144,11 @@ class RelativePositions(nn.Module):
             self.u, self.v = nn.Parameter(torch.empty(shape)), nn.Parameter(torch.empty(shape))
 
     def sinusoids(self, keys: int, like: Tensor) -> Tensor:
-        """Rows of the distances 0, 1, … up to `keys` or the maximum: [rows, d_model], type and device of `like`."""
+        """Sinusoids of the distances 0, 1, … to `keys` or the maximum: [rows, d_model], type and device of `like`."""
         return self.table.rows(1 + self._largest(keys), like)
 
     def distances(self, keys: int, device: torch.device) -> Tensor:
-        """Row of `sinusoids` for each of the distances keys, keys - 1, …, 0: int64 [keys + 1]."""
+        """Rows of `sinusoids` for the distances keys, keys - 1, …, 0: int64 [keys + 1]."""
         return torch.arange(keys, -1, -1, device=device).clamp(max=self._largest(keys))
 
     def _largest(self, keys: int) -> int:
@@ -165,8 +165,8 @@ class RotaryPositions(nn.Module):
     def apply_rotary(self, x: Tensor, start: int, rotary: embeddings_and_head.RotaryPositions) -> Tensor:
         """Rotates [batch, head, n, d_head] at the positions `start` … `start` + n - 1.
 
-        Of the rotated features the first half are pairs with the second half (x₁, x₂), and become
-        (x₁·cos - x₂·sin, x₂·cos + x₁·sin): "rotate_half" of Hugging Face's transformers.
+        The first half of the rotated features is paired with the second half. A pair (x₁, x₂) becomes (x₁·cos - x₂·sin,
+        x₂·cos + x₁·sin): "rotate_half" of Hugging Face's transformers.
         """
         count, d_head = x.shape[2:]
         if (rotary, d_head) not in self._tables:
@@ -179,17 +179,17 @@ class RotaryPositions(nn.Module):
 
 
 class SinusoidTable:
-    """[sin(n·f), cos(n·f)] for n = 0, 1, … and all frequencies f; cached between passes, extended as needed."""
+    """Table of [sin(n·f), cos(n·f)] for n = 0, 1, … and all frequencies f; cached, and extended as needed."""
 
     def __init__(self, frequencies: Frequencies) -> None:
         self._frequencies = torch.from_numpy(frequencies)
         self._rows = torch.empty(0, 2 * len(frequencies))
 
     def rows(self, count: int, like: Tensor) -> Tensor:
-        """The first `count` rows, [count, 2·frequencies], type and device of `like`."""
+        """First `count` rows of the table, [count, 2·frequencies], type and device of `like`."""
         table = self._rows
         if table.shape[0] < count or table.dtype != like.dtype or table.device != like.device:
-            # Computed in float64, and outside inference mode, so that training can use it later.
+            # Computed in float64, and outside inference mode, so that training can use the table later.
             with torch.inference_mode(False), torch.no_grad():
                 positions = torch.arange(max(count, 2 * table.shape[0]), dtype=torch.float64)
                 angles = positions.unsqueeze(1) * self._frequencies
@@ -199,7 +199,7 @@ class SinusoidTable:
 
 
 def make_positions(architecture: Architecture) -> nn.Module:
-    """The module for the positions of this architecture; its parameters are uninitialised."""
+    """Creates the module for this architecture's positions; its parameters are uninitialised."""
     positions = architecture.positions
     if isinstance(positions, embeddings_and_head.LearnedPositions):
         return LearnedPositions(positions, architecture.d_model)

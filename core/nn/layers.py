@@ -1,6 +1,6 @@
 """torch's layers without their default initialisation, which takes most of the time of building a model.
 
-`core.nn.weights` gives the parameters their values, by seed or from a file.
+`core.nn.weights` sets the parameters, by seed or from a file.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def drop(x: Tensor, rate: float) -> Tensor:
-    """Dropout at this rate; `x` itself where it is 0."""
+    """Applies dropout at this rate; returns `x` itself if the rate is 0."""
     return F.dropout(x, rate) if rate else x
 
 
 class Linear(nn.Linear):
-    """y = x·Wᵀ + b; `weight` (out, in) and `bias` (out,) are uninitialised."""
+    """Linear layer y = x·Wᵀ + b; `weight` (out, in) and `bias` (out,) are uninitialised."""
 
     def reset_parameters(self) -> None:
         pass
 
     def rows(self, x: Tensor, start: int, stop: int) -> Tensor:
-        """Only the outputs `start` to `stop` - 1: [..., in] → [..., stop - start]."""
-        if stop - start == self.out_features:  # the gradient of a slice is a copy of the whole
+        """Computes only the outputs `start` to `stop` - 1: [..., in] → [..., stop - start]."""
+        if stop - start == self.out_features:  # without a slice, whose gradient copies the whole weight
             return self(x)
         return F.linear(x, self.weight[start:stop], None if self.bias is None else self.bias[start:stop])
 
@@ -53,23 +53,23 @@ class RmsNorm(nn.RMSNorm):
         pass
 
     def forward(self, x: Tensor) -> Tensor:
-        """Computes in the type of the weight, as autocast does for layer norms but not for this one."""
+        """Computes in the type of the weight; autocast does so for layer norms but not for RMS norms."""
         normed: Tensor = super().forward(x.to(self.weight.dtype))
         return normed
 
 
 def make_norm(architecture: Architecture, width: int) -> nn.Module:
-    """The architecture's kind of norm over `width` features, with its epsilon."""
+    """Creates a norm of the architecture's kind over `width` features, with the architecture's epsilon."""
     kind = RmsNorm if architecture.norm_kind == "rms" else LayerNorm
     norm: nn.Module = kind(width, float(architecture.norm_eps))
     return norm
 
 
 class Residual(nn.Module):
-    """y = x + f(norm(x)) under norm pre, norm(x + f(x)) under post, x + norm(f(x)) under branch, and under both
-    x + after_norm(f(norm(x))); the update is multiplied by the residual multiplier. Subclasses compute f.
+    """Block with a residual connection: y = x + f(norm(x)) under norm pre, norm(x + f(x)) under post.
 
-    `has_norm`: False where f reads another block's normed input.
+    Norm branch gives x + norm(f(x)), and both gives x + after_norm(f(norm(x))). The update is multiplied by the
+    residual multiplier. Subclasses compute f. `has_norm` is False if f reads another block's normed input.
     """
 
     def __init__(self, architecture: Architecture, has_norm: bool = True) -> None:
@@ -80,11 +80,11 @@ class Residual(nn.Module):
         self.after_norm = make_norm(architecture, architecture.d_model) if self.norm_position == "both" else None
 
     def normed(self, x: Tensor) -> Tensor:
-        """The input of f."""
+        """Input of f for the residual stream `x`, normed if the norm precedes f."""
         return self.norm(x) if self.norm_position in ("pre", "both") and self.norm is not None else x
 
     def added(self, x: Tensor, update: Tensor) -> Tensor:
-        """The output of the block, given `update`, the output of f."""
+        """Output of the block for the residual stream `x` and `update`, the output of f."""
         norm = {"branch": self.norm, "both": self.after_norm}.get(self.norm_position)
         if norm is not None:
             update = norm(update)

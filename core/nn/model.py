@@ -1,4 +1,4 @@
-"""The one model: an architecture as a torch module."""
+"""The language model as a torch module, for every architecture."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from edgefront.core.nn.output import OutputLayer, select_positions
 class LanguageModel(nn.Module):
     """A language model for evaluation and training; its parameters are those of `core.architectures.parameters`.
 
-    It is built without values: fill it (`core.nn.weights.fill`) or load it (`core.nn.weights.load`).
+    Its parameters are uninitialised until `core.nn.weights.fill` or `core.nn.weights.load` sets them.
     """
 
     def __init__(self, architecture: Architecture) -> None:
@@ -46,7 +46,7 @@ class LanguageModel(nn.Module):
 
     @property
     def dropout(self) -> Dropout:
-        """Dropout rates in train mode, the encoder's too; eval mode has none."""
+        """Dropout rates in train mode, also of the encoder; eval mode has no dropout."""
         return self._dropout
 
     @dropout.setter
@@ -67,47 +67,47 @@ class LanguageModel(nn.Module):
         source_mask: Tensor | None = None,
         window: int | None = None,
     ) -> Tensor | tuple[Tensor, Cache]:
-        """Tokens, int64 [batch, sequence], to what `logits` asks for; with a cache also to the next cache.
+        """Output for tokens, int64 [batch, sequence], as chosen by `logits`; with a cache also the next cache.
 
-        "all": [batch, sequence, vocab_size]; "last": [batch, vocab_size], of the last position alone; "none": the
-        hidden states after the final norm, [batch, sequence, d_model]. Logits are log-probabilities where the
-        embedding is adaptive, and in any case numbers whose softmax is the distribution, in token order.
+        "all": [batch, sequence, vocab_size]; "last": [batch, vocab_size], of the final position alone; "none": the
+        hidden states after the final norm, [batch, sequence, d_model]. The softmax of the logits is the distribution
+        over the vocabulary, in token order. With an adaptive embedding the logits are log-probabilities.
 
         Args:
-            cache: that of the tokens before these, from `init_cache` or an earlier pass. It is not changed. Gradients
-                flow into it unless it is detached (`Cache.detach`); it grows unless it is cut (`Cache.keep`).
+            cache: cache of the preceding tokens, from `init_cache` or an earlier forward pass; not changed. Gradients
+                flow into the cache unless it is detached (`Cache.detach`). The next cache is longer unless truncated
+                (`Cache.keep`).
             segments: segment type of each token, int64 [batch, sequence]; all 0 if absent. Only without a cache.
             mask: bool [batch, sequence], False where the batch is padded. Only without a cache.
-            source: tokens of the encoder, int64 [batch, source]; with a cache only on the first pass.
-            source_mask: bool [batch, source], the mask of the source; on every pass.
+            source: tokens of the encoder, int64 [batch, source]; with a cache only on the first forward pass.
+            source_mask: bool [batch, source], False where the source is padded; needed on every forward pass.
             window: maximum number of keys that a token sees, itself included (Transformer-XL's same-length mask).
 
-        Raises `InvalidInput` for what this model does not take or lacks, and for more tokens than positions;
-        IndexError for a token below 0 or outside the vocabulary.
+        Raises `InvalidInput` for inputs that this model does not take, and for more tokens than positions; IndexError
+        for a token below 0 or outside the vocabulary.
         """
         check_pass(self.architecture, "forward" if cache is None else "decode", logits=logits, window=window)
         for name, given in (("segments", segments), ("mask", mask)):
             if cache is not None and given is not None:
-                raise InvalidInput(
-                    f"{name} cannot be combined with a cache", field=name, allowed="omit it, or the cache"
-                )
+                raise InvalidInput(f"{name} cannot be combined with a cache", field=name, allowed=f"{name} or a cache")
         context = self._context(tokens, cache, source, source_mask, window, mask)
         scores = self._run(tokens, context, logits, segments)
         return scores if context.next_cache is None else (scores, context.next_cache)
 
     def init_cache(self, batch: int, cache_type: CacheType = "cache") -> Cache:
-        """The cache of `batch` sequences before the first token."""
+        """Cache of `batch` sequences before the first token."""
         check_pass(self.architecture, "decode")
         one_of("cache_type", cache_type, get_args(CacheType))
         return Cache.empty(self.architecture, cache_type, batch, next(self.parameters()))
 
     def token_losses(self, hidden: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
-        """Negative log likelihood of each target, in nats: float32 (float64 in a float64 model), like `targets`.
+        """Negative log likelihood of each target, in nats: float32 (float64 in a float64 model), shaped like `targets`.
 
-        `hidden` [batch, sequence, d_model] is what "none" gives. `targets`, int64, are tokens [batch, sequence]; for a
-        model of classes one a row, [batch]; for spans first and last position, [batch, 2], whose mean is the row's loss
-        [batch]. Where the target is -100 the loss is 0 and has no gradient. With label smoothing ε it is (1 - ε) of
-        that and ε of the mean over all possible targets (Szegedy et al. 2016, §7).
+        `hidden` [batch, sequence, d_model] is the result of `forward` for "none". `targets`, int64, are tokens [batch,
+        sequence]; for a model of classes one class per row, [batch]; for spans first and final position, [batch, 2],
+        whose mean is the row's loss [batch]. Where the target is -100 the loss is 0 and has no gradient. Label
+        smoothing ε weights the target's loss by 1 - ε and the mean loss over all possible targets by ε (Szegedy et al.
+        2016, §7).
 
         Raises `InvalidInput` for targets of another shape or type, and for a model without such an output; IndexError
         for a target below 0 or too large.
@@ -118,9 +118,9 @@ class LanguageModel(nn.Module):
         return losses
 
     def token_scores(self, hidden: Tensor) -> Tensor:
-        """The scores from which `token_losses` are computed: […, d_model] → […, vocab_size].
+        """Scores over the vocabulary on which `token_losses` are based: […, d_model] → […, vocab_size].
 
-        `hidden` is what "none" gives, at any number of positions.
+        `hidden` is the result of `forward` for "none", at any number of positions.
         """
         rates = self.dropout if self.training else NO_DROPOUT
         scores: Tensor = self.output.scores(hidden, self.embedding, rates)
@@ -136,7 +136,7 @@ class LanguageModel(nn.Module):
             hidden = self.final_norm(hidden)
         if self.architecture.output.kind == "none":
             return hidden
-        if self.output.pooler is None:  # else dropout applies to the pooled vector
+        if self.output.pooler is None:  # otherwise dropout applies to the pooled vector later
             hidden = drop(hidden, rates.output)
         if logits == "none":
             return hidden
@@ -144,9 +144,10 @@ class LanguageModel(nn.Module):
         return scores
 
     def run_from(self, first: int, hidden: Tensor) -> Tensor:
-        """The input of block `first`, [batch, sequence, d_model], to what `forward` gives for "none".
+        """Continues a forward pass at the input of block `first`; returns the same as `forward` for "none".
 
-        For models without absolute positions, encoder and parallel blocks.
+        Input and result are [batch, sequence, d_model]. Only for models without absolute positions, encoder and
+        parallel blocks.
         """
         context = Context(
             self.architecture,
@@ -159,7 +160,7 @@ class LanguageModel(nn.Module):
         return hidden if self.final_norm is None else self.final_norm(hidden)
 
     def _through_blocks(self, hidden: Tensor, context: Context, first: int = 0) -> Tensor:
-        """[batch, sequence, d_model] → the same, one block after the other. A supernet mixes them instead."""
+        """Applies one block after the other to [batch, sequence, d_model]. A supernet mixes the blocks instead."""
         for index in range(first, len(self.blocks)):
             hidden = self.blocks[index](hidden, f"blocks.{index}", context)
         return hidden
@@ -211,12 +212,12 @@ class LanguageModel(nn.Module):
                 f"this cache belongs to the architecture {cache.architecture.digest[:12]}",
                 field="cache",
                 value=cache.architecture.digest,
-                allowed=f"one of {self.architecture.digest[:12]}, from init_cache or an earlier pass",
+                allowed=f"a cache of {self.architecture.digest[:12]}, from init_cache or an earlier forward pass",
             )
         batch = cache.batch
         if batch is not None and batch != tokens.shape[0]:
             raise InvalidInput(
-                f"this cache has {batch} sequences, the tokens have {tokens.shape[0]}",
+                f"the cache has {batch} sequences, but the tokens have {tokens.shape[0]}",
                 field="cache",
                 value=batch,
                 allowed="the same number of sequences in both",
@@ -226,7 +227,7 @@ class LanguageModel(nn.Module):
         if self.source is None:
             fault = "this model has no source" if source is not None or source_mask is not None else ""
         elif cache is None or not cache.holds_source:
-            fault = "source is missing: the tokens that this model translates" if source is None else ""
+            fault = "source must be given: the tokens that this model translates" if source is None else ""
         else:
             fault = "this cache already contains its source" if source is not None else ""
         if fault:
@@ -247,7 +248,7 @@ def _check_tokens(field: str, tokens: Tensor) -> None:
 
 
 def _check_mask(field: str, mask: Tensor | None, tokens: Tensor | None) -> None:
-    """`InvalidInput` unless the mask is bool, of the shape of its tokens where they are given."""
+    """Raises `InvalidInput` unless the mask is bool and has the shape of its tokens, if there are tokens."""
     if mask is None:
         return
     if mask.dtype != torch.bool or mask.ndim != 2 or (tokens is not None and mask.shape != tokens.shape):

@@ -1,8 +1,8 @@
-"""The output head: scores over the vocabulary, plain or adaptive, or BERT's heads.
+"""Output layer: scores over the vocabulary, plain or adaptive, or BERT's heads.
 
 The adaptive softmax is Grave et al.'s (2017), laid out as in Transformer-XL (Dai et al. 2019). The head's entries for
-the clusters stand in the clusters' order, as in Hugging Face's TransfoXL; the paper's own code and NVIDIA's read those
-columns from the last to the first.
+the clusters are in the clusters' order, as in Hugging Face's TransfoXL; the paper's own code and NVIDIA's code have
+these columns in reverse order.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from edgefront.core.nn.embedding import TokenEmbedding
 from edgefront.core.nn.layers import ACTIVATIONS, Linear, drop, make_norm
 
 IGNORED = -100
-"""Target without a loss."""
+"""Target value of positions without a loss."""
 
 
 def select_positions(hidden: Tensor, architecture: Architecture, logits: Logits) -> Tensor:
-    """The states of the last block [batch, sequence, d_model] that the output layer reads.
+    """Selects the hidden states [batch, sequence, d_model] that the output layer reads.
 
-    All of them, or [batch, d_model]: the first position if it is pooled, the last one for "last".
+    The result is all states, or [batch, d_model]: the first position for pooled outputs, the final one for "last".
     """
     kind = architecture.output.kind
     if logits == "none" or kind == "none":
@@ -43,14 +43,14 @@ def select_positions(hidden: Tensor, architecture: Architecture, logits: Logits)
 
 
 class OutputLayer(nn.Module):
-    """Hidden states → the output of `output.kind`.
+    """Output layer from hidden states to the output of `output.kind`.
 
-    tokens: one number a token of the vocabulary, in token order. With cut-offs these are log-probabilities,
-    log p(token) = log p(token | cluster) + log p(cluster); else logits. masked_tokens: these after BERT's transform.
-    pooled, classes, spans: BERT's heads (Devlin et al. 2019, §4). With kind none there are no parameters.
+    tokens: one number per token of the vocabulary, in token order: logits, or with cut-offs log-probabilities, log
+    p(token) = log p(token | cluster) + log p(cluster). masked_tokens: as tokens, after BERT's transform. pooled,
+    classes, spans: BERT's heads (Devlin et al. 2019, §4). Kind none has no parameters.
 
-    If tied, the matrices are the embedding's, and so are the projections for which
-    `core.architectures.parameters.own_projection` is False.
+    A tied layer uses the embedding's matrices, and its projections if `core.architectures.parameters.own_projection` is
+    False.
     """
 
     def __init__(self, architecture: Architecture) -> None:
@@ -79,10 +79,10 @@ class OutputLayer(nn.Module):
             self.spans = Linear(d_model, 2)
 
     def forward(self, hidden: Tensor, embedding: TokenEmbedding, dropout: Dropout = NO_DROPOUT) -> Tensor:
-        """[…, d_model] → […, vocab_size], […, d_model] (pooled), […, classes] or […, 2] (spans).
+        """Scores of states, […, d_model] → […, vocab_size], […, d_model] (pooled), […, classes] or […, 2] (spans).
 
-        `hidden` are the positions that `select_positions` chose. `dropout.output` applies to the pooled vector that
-        classes read.
+        `hidden` are the positions that `select_positions` chose. `dropout.output` applies to the pooled vector before
+        the classes.
         """
         if self.pooler is not None:
             pooled = torch.tanh(self.pooler(hidden))
@@ -92,7 +92,7 @@ class OutputLayer(nn.Module):
         return self._over_vocabulary(self._transformed(hidden), embedding)
 
     def scores(self, hidden: Tensor, embedding: TokenEmbedding, dropout: Dropout = NO_DROPOUT) -> Tensor:
-        """What `LanguageModel.token_scores` returns; `dropout.narrow` applies after the projection."""
+        """Scores of `LanguageModel.token_scores`; `dropout.narrow` applies after the projection."""
         return self._over_vocabulary(self._transformed(hidden), embedding, dropout.narrow)
 
     def losses(
@@ -103,7 +103,7 @@ class OutputLayer(nn.Module):
         label_smoothing: float = 0.0,
         dropout: Dropout = NO_DROPOUT,
     ) -> Tensor:
-        """What `LanguageModel.token_losses` returns, of the states that `select_positions` chose.
+        """Losses of `LanguageModel.token_losses` for the states that `select_positions` chose.
 
         `dropout` as in `scores` and `forward`. The adaptive softmax computes the head for all positions and each tail
         for the positions of its targets (Grave et al. 2017, §4). A tail without targets is computed on zero rows, so
@@ -132,9 +132,9 @@ class OutputLayer(nn.Module):
     def _losses(
         self, hidden: Tensor, embedding: TokenEmbedding, targets: Tensor, label_smoothing: float, dropout: float
     ) -> Tensor:
-        """[n, d_model] and [n] → [n]."""
+        """Losses [n] of the hidden states [n, d_model] and token targets [n]."""
         head, *tails = self.clusters
-        if self.cluster_weight is None or label_smoothing:  # smoothing reads the score of every token
+        if self.cluster_weight is None or label_smoothing:  # label smoothing needs the score of every token
             scores = self._over_vocabulary(hidden, embedding, dropout)
             return _cross_entropy(scores, targets, label_smoothing)
         tables = self._tables(embedding)
@@ -147,7 +147,7 @@ class OutputLayer(nn.Module):
         losses = _cross_entropy(torch.cat(scores, -1), cluster_targets)
         for tail in tails:
             inside = targets >= tail.start
-            if tail is not tails[-1]:  # a target outside the vocabulary is an IndexError in the last tail
+            if tail is not tails[-1]:  # in the last tail a target outside the vocabulary raises IndexError
                 inside = inside & (targets < tail.stop)
             rows = inside.nonzero().squeeze(1)
             features = self._feature(tail, hidden[rows], embedding, dropout)
@@ -157,7 +157,7 @@ class OutputLayer(nn.Module):
         return losses
 
     def _transformed(self, hidden: Tensor) -> Tensor:
-        """BERT's transform of the states where there is one."""
+        """Applies BERT's transform to the states, if the model has the transform."""
         if self.transform is None or self.transform_norm is None:
             return hidden
         inner = ACTIVATIONS[self.architecture.activation](self.transform(hidden))
@@ -175,7 +175,7 @@ class OutputLayer(nn.Module):
         return torch.cat([head, *(_log_softmax(tail) + p for tail, p in zip(tails, chances, strict=True))], -1)
 
     def _features(self, hidden: Tensor, embedding: TokenEmbedding, dropout: float) -> list[Tensor]:
-        """One tensor a cluster, […, cluster.width]; the same one where clusters share table and projection."""
+        """Input of each cluster's matrix, […, cluster.width]; one tensor for equal table and projection."""
         made: dict[tuple[int, bool], Tensor] = {}
         features = []
         for cluster in self.clusters:
@@ -186,10 +186,7 @@ class OutputLayer(nn.Module):
         return features
 
     def _feature(self, cluster: Cluster, hidden: Tensor, embedding: TokenEmbedding, dropout: float) -> Tensor:
-        """The input of the cluster's matrix, […, cluster.width], divided by the logits' scaling.
-
-        `dropout` applies after the projection.
-        """
+        """Input of the cluster's matrix, […, cluster.width], divided by the logits' scaling."""
         scaling = float(self.architecture.output.logits_scaling)
         if scaling != 1:
             hidden = hidden / scaling
@@ -199,7 +196,7 @@ class OutputLayer(nn.Module):
         return drop(F.linear(hidden, self.projections[index] if own else embedding.projections[index].T), dropout)
 
     def _projection(self, cluster: Cluster) -> tuple[int, bool]:
-        """Number of its projection, and whether that is the output layer's own."""
+        """Index of the cluster's projection, and whether the projection belongs to the output layer."""
         tables = 1 if self.architecture.embedding.div == 1 else len(self.clusters)
         return min(cluster.index, tables - 1), own_projection(self.architecture, cluster)
 
@@ -207,13 +204,13 @@ class OutputLayer(nn.Module):
         return list(embedding.tables if self.architecture.output.tied else self.tables)
 
     def _token_logits(self, features: list[Tensor], embedding: TokenEmbedding) -> list[Tensor]:
-        """Scores before any softmax, one tensor a cluster: […, cluster.size]."""
+        """Logits of each cluster before any softmax, […, cluster.size] each."""
         tables = self._tables(embedding)
         sizes = [cluster.size for cluster in self.clusters]
         if all(feature is features[0] for feature in features) and len(tables) == 1:
-            # All clusters see the same features: one product with the whole matrix, split afterwards.
+            # All clusters see the same features, so that one product with the whole matrix is split afterwards.
             scores = F.linear(features[0], tables[0], self.bias)
-            return [scores] if len(sizes) == 1 else list(scores.split(sizes, -1))  # whose gradient is a copy
+            return [scores] if len(sizes) == 1 else list(scores.split(sizes, -1))  # a split of one copies the gradient
         biases = [None] * len(sizes) if self.bias is None else list(self.bias.split(sizes))
         return [
             F.linear(matrix_input, _rows(cluster, tables), bias)
@@ -222,7 +219,7 @@ class OutputLayer(nn.Module):
 
 
 def _cross_entropy(scores: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """[n, kinds] and [n] → [n], at least in float32; 0 where the target is `IGNORED`."""
+    """Cross-entropy of scores [n, kinds] and targets [n] → [n], at least float32; 0 where the target is `IGNORED`."""
     wide = scores if scores.dtype == torch.float64 else scores.float()
     return F.cross_entropy(wide, targets, ignore_index=IGNORED, reduction="none", label_smoothing=label_smoothing)
 
@@ -230,7 +227,7 @@ def _cross_entropy(scores: Tensor, targets: Tensor, label_smoothing: float = 0.0
 def _check_targets(kind: str, hidden: Tensor, targets: Tensor) -> None:
     if kind not in ("tokens", "masked_tokens", "classes", "spans"):
         raise InvalidInput(
-            f"a model whose output is {kind} has no loss",
+            f"a model with output {kind} has no loss",
             field="output.kind",
             value=kind,
             allowed="tokens, masked_tokens, classes or spans",
@@ -248,7 +245,7 @@ def _check_targets(kind: str, hidden: Tensor, targets: Tensor) -> None:
 def _log_softmax(scores: Tensor) -> Tensor:
     """Log-softmax over the last dimension, in the type of `scores`.
 
-    On CPUs PyTorch sums in float16 where that is the type, and a sum over more than 65,504 tokens can overflow there.
+    On CPUs PyTorch would sum float16 scores in float16, where a sum over more than 65,504 tokens can overflow.
     """
     if scores.dtype == torch.float16 and scores.device.type == "cpu":
         return F.log_softmax(scores, -1, dtype=torch.float32).to(scores.dtype)
@@ -256,7 +253,7 @@ def _log_softmax(scores: Tensor) -> Tensor:
 
 
 def _rows(cluster: Cluster, tables: list[Tensor]) -> Tensor:
-    """The cluster's matrix (size, width): its own, or with div = 1 its rows of the shared one."""
+    """Matrix (size, width) of the cluster: its own table, or with div = 1 its rows of the shared table."""
     return tables[cluster.index] if len(tables) > 1 else tables[0][cluster.start : cluster.stop]
 
 

@@ -1,4 +1,4 @@
-"""Parameters of a torch model: random by seed, the same numbers as in its ONNX twin, or from a safetensors file."""
+"""Sets the parameters of a torch model: random by seed, equal to its ONNX twin's, or from a safetensors file."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from edgefront.core.nn.model import LanguageModel
 
 # Linear layers with int8 weights on the CPU, as `core.model_files.formats` defines them.
 #
-# They use the kernels (`torch.ops.quantized`) of `torch.ao.quantization.quantize_dynamic`, which is deprecated and
-# would compute its own int8 weights instead of those of the ONNX builder.
+# They use the kernels (`torch.ops.quantized`) of `torch.ao.quantization.quantize_dynamic`. That function is deprecated
+# and would compute its own int8 weights instead of using the weights of the ONNX builder.
 
 Quantised = Callable[[str], tuple[Tensor, float]]
-"""Name of a weight → its int8 values (out, in) and their scale."""
+"""Function from the name of a weight to its int8 values (out, in) and their scale."""
 
 
 class Int8Linear(nn.Module):
-    """`Linear` with its weight packed for the CPU's int8 kernels; inputs are quantised at run time.
+    """Linear layer with its weight packed for the CPU's int8 kernels; inputs are quantised at run time.
 
-    `edges`: bounds, from 0 to out, of the parts that are packed separately. `rows` takes bounds of whole parts.
+    `edges` are the bounds, from 0 to out, of the row ranges that are packed separately; `rows` takes only these bounds.
     """
 
     def __init__(self, weight: Tensor, scale: float, bias: Tensor | None, edges: Sequence[int]) -> None:
@@ -40,7 +40,7 @@ class Int8Linear(nn.Module):
         self.edges = tuple(edges)
         self.out_features, self.in_features = weight.shape
         with warnings.catch_warnings():
-            # Tensors of torch's quantised types are deprecated; packing still takes no other.
+            # torch's quantised types are deprecated, but packing still requires them.
             warnings.filterwarnings("ignore", category=UserWarning)
             self._parts = [
                 torch.ops.quantized.linear_prepack(
@@ -54,18 +54,18 @@ class Int8Linear(nn.Module):
         return self.rows(x, 0, self.out_features)
 
     def rows(self, x: Tensor, start: int, stop: int) -> Tensor:
-        """Only the outputs `start` to `stop` - 1, two of the `edges`: [..., in] → [..., stop - start]."""
-        # Inputs keep all eight bits (`reduce_range` off), as in ONNX Runtime: the weights leave room for the sums.
+        """Computes only the outputs `start` to `stop` - 1, two of the `edges`: [..., in] → [..., stop - start]."""
+        # Inputs keep all eight bits (`reduce_range` off), as in ONNX Runtime: 7-bit weights leave room for the sums.
         first, last = self.edges.index(start), self.edges.index(stop)
         outputs = [torch.ops.quantized.linear_dynamic(x, part, False) for part in self._parts[first:last]]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
 
 
 def use_int8(model: LanguageModel, quantised: Quantised, *, with_memory: bool = False) -> LanguageModel:
-    """Replaces the weights of the blocks' linear layers by int8 ones; returns the model, now for inference only.
+    """Replaces the weights of the blocks' linear layers by int8 weights; returns the model, now for inference only.
 
-    The other parameters, biases included, must be filled. `with_memory`: the model will run segments after a memory,
-    for which only keys and values are computed, so they are packed separately from queries.
+    All other parameters, including biases, must be filled. `with_memory` is for a model that runs segments after a
+    memory: only keys and values of the memory are computed, so that they are packed separately from queries.
     """
     for name, module in list(model.named_modules()):
         if not (isinstance(module, Linear) and is_linear_map(f"{name}.weight")):
@@ -92,9 +92,9 @@ def fill(
 
     With a cache the parameters become views on its files, memory-mapped copy-on-write: pages are read when used, and
     training changes no file. The model is then on the CPU, in the requested `dtype`. Without a cache the values are
-    computed and copied into the model's memory, whatever its type and device.
+    computed and copied into the model's memory, of any type and on any device.
 
-    `quantisation` int8 needs a cache, and makes the model one for inference (`use_int8`, also for `with_memory`).
+    `quantisation` int8 needs a cache, and limits the model to inference (`use_int8`, also for `with_memory`).
     """
     specs = parameters(model.architecture)
     if cache is None:
@@ -117,15 +117,15 @@ def fill(
 
 
 def _tensor(cache: WeightCache, spec: ParameterSpec, seed: int, kind: Format) -> Tensor:
-    """The mapped parameter; bfloat16 from its bits."""
+    """Memory-mapped parameter as a tensor; bfloat16 is read from its bits."""
     tensor = torch.from_numpy(cache.array(spec, seed, kind))
     return tensor.view(torch.bfloat16) if kind == "bf16" else tensor
 
 
 def load_safetensors(path: Path | str) -> LanguageModel:
-    """The model of a file that `core.model_files.export` wrote: its architecture and its parameters.
+    """Loads the model of a file that `core.model_files.export` wrote: its architecture and its parameters.
 
-    Errors as in `core.model_files.parameter_values.StoredValues`.
+    Raises the errors of `core.model_files.parameter_values.StoredValues`.
     """
     stored = StoredValues(path)
     return load(LanguageModel(stored.architecture), {name: torch.tensor(stored.arrays[name]) for name in stored.arrays})

@@ -92,10 +92,10 @@ def test_parts_of_a_model_are_one(measurer: Measurer, llama: Path, tmp_path: Pat
     assert result.outcome == "done", result.message
     assert result.memory is not None
     assert result.memory.mapped_weight_bytes == pytest.approx(whole.weight_bytes, abs=4096 * len(in_parts.paths))
-    with pytest.raises(InvalidInput, match=r"is part 2 of [0-9]: give the first"):
+    with pytest.raises(InvalidInput, match=r"is part 2 of [0-9]; give the first"):
         GgufHeader(others[0])
     others[0].unlink()
-    with pytest.raises(InvalidInput, match=f"is the first of {1 + len(others)} parts, and {others[0].name} is missing"):
+    with pytest.raises(InvalidInput, match=f"is the first of {1 + len(others)} parts, but {others[0].name} is missing"):
         GgufHeader(first)
 
 
@@ -127,7 +127,7 @@ def test_a_file_that_was_cut_short_is_refused(measurer: Measurer, llama: Path) -
     whole = llama.read_bytes()
     for length, said in (
         (len(whole) // 2, "was cut short"),
-        (40, "was cut short, or is damaged"),
+        (40, "was cut short or is damaged"),
         (4, "was cut short"),
     ):
         llama.write_bytes(whole[:length])

@@ -138,9 +138,9 @@ def test_the_end_of_the_buffers_and_of_the_tables_is_an_error(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("parts", "why"),
     [
-        ({"positions": {"kind": "relative"}}, "its positions are relative"),
-        ({"positions": {"kind": "none"}}, "its positions are none"),
-        ({"blocks": [{"kind": "attention", "n_head": 2, "window": 4}]}, "no attention without a window"),
+        ({"positions": {"kind": "relative"}}, "rotary positions, not relative"),
+        ({"positions": {"kind": "none"}}, "rotary positions, not none"),
+        ({"blocks": [{"kind": "attention", "n_head": 2, "window": 4}]}, "needs attention without a window"),
         ({"causal": False}, "needs a causal model"),
         (
             {

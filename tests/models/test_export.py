@@ -168,7 +168,7 @@ def test_a_file_with_wrong_parameters_names_them(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"lacks the parameter blocks\.1\.up\.bias"):
         load_safetensors(path)
     safetensors.numpy.save_file({**weights, "extra": np.zeros(1)}, path, metadata(model, 0))
-    with pytest.raises(InvalidInput, match="holds extra, which is not a parameter"):
+    with pytest.raises(InvalidInput, match="has extra, which is not a parameter"):
         load_safetensors(path)
     safetensors.numpy.save_file({**weights, "final_norm.bias": np.zeros(3, np.float32)}, path, metadata(model, 0))
     with pytest.raises(InvalidInput, match=r"final_norm\.bias as F32 of \[3\], not F32 of \(16,\)"):

@@ -293,20 +293,20 @@ BERT = processors.BertProcessing(("</s>", 2), ("<s>", 1))
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (single_merges, "has other merges"),
-        (without_byte, "without a token <0x07>"),
-        (lambda: changed(of_pieces(), normalizer={"type": "Lowercase"}), "the way it treats spaces"),
+        (single_merges, "unlike those of"),
+        (without_byte, "without the token <0x07>"),
+        (lambda: changed(of_pieces(), normalizer={"type": "Lowercase"}), "treatment of spaces"),
         (lambda: changed(of_pieces(), model={"ignore_merges": True}), "model.ignore_merges True"),
         (lambda: changed(of_pieces(), post_processor=json.loads(BERT.__getstate__())), "post_processor BertProcessing"),
         (lambda: special_of(of_pieces(), rstrip=True), "'<|user|>' with rstrip"),
-        (unmade, "no merges make 'xyzzy'"),
+        (unmade, "merges do not make 'xyzzy'"),
         (lambda: changed(of_bytes(split(r"\w+|\W+"), [])), "--format transformers takes any"),
         (lambda: changed(of_bytes(split(QWEN2), []), model={"dropout": 0.1}), r"model\.dropout 0\.1"),
         (
             lambda: changed(of_bytes(split(QWEN2), []), normalizer={"type": "Lowercase"}),
             "normalizer Lowercase",
         ),
-        (lambda: changed(of_bytes(SPACED, [])), "adding no space"),
+        (lambda: changed(of_bytes(SPACED, [])), "without an added space"),
     ],
 )
 def test_what_gguf_cannot_express_is_refused(tmp_path: Path, made: Any, said: str) -> None:

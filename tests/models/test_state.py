@@ -168,9 +168,9 @@ def test_training_over_segments_works_after_inference() -> None:
 def test_a_source_is_given_once_and_only_where_there_is_one(form: Any) -> None:
     tokens = torch.zeros((1, 3), dtype=torch.int64)
     translation, plain = lively_model(hybrid(blocks=READERS, source=ENCODER)), lively_model(hybrid())
-    with pytest.raises(InvalidInput, match="source is missing"):
+    with pytest.raises(InvalidInput, match="source must be given"):
         translation(tokens)
-    with pytest.raises(InvalidInput, match="source is missing"):
+    with pytest.raises(InvalidInput, match="source must be given"):
         translation(tokens, cache=translation.init_cache(1, form))
     _, state = translation(tokens, cache=translation.init_cache(1, form), source=tokens)
     with pytest.raises(InvalidInput, match="already contains its source"):
@@ -200,7 +200,7 @@ def test_a_state_of_another_model_is_refused() -> None:
 
 def test_a_state_of_another_batch_is_refused() -> None:
     twin = lively_model(hybrid())
-    with pytest.raises(InvalidInput, match="this cache has 1 sequences, the tokens have 2") as raised:
+    with pytest.raises(InvalidInput, match="the cache has 1 sequences, but the tokens have 2") as raised:
         twin(torch.zeros((2, 1), dtype=torch.int64), cache=twin.init_cache(1))
     assert raised.value.field == "cache"
 
@@ -240,7 +240,9 @@ def test_the_past_counts_among_the_positions() -> None:
         parameter.zero_()
     _, state = twin(torch.zeros((1, LENGTH - 1), dtype=torch.int64), cache=twin.init_cache(1))
     _, state = twin(torch.zeros((1, 1), dtype=torch.int64), cache=state)
-    with pytest.raises(InvalidInput, match=f"1 tokens after {LENGTH} others is longer than the model's {LENGTH}"):
+    with pytest.raises(
+        InvalidInput, match=f"1 tokens after {LENGTH} earlier tokens is longer than the model's {LENGTH}"
+    ):
         twin(torch.zeros((1, 1), dtype=torch.int64), cache=state)
 
 

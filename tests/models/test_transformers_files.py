@@ -230,17 +230,17 @@ def test_a_broken_entry_is_named_with_its_file(tmp_path: Path) -> None:
     header, data = json.loads(whole[8 : 8 + length]), whole[8 + length :]
     (low, high), size = header[key]["data_offsets"], len(data)
     broken: list[tuple[Any, str]] = [
-        ({"dtype": "F64"}, f"has {key} as F64; F32, F16, BF16 can be read"),
+        ({"dtype": "F64"}, f"has {key} as F64; it must be one of F32, F16, BF16"),
         ({"dtype": ["F32"]}, f"has {key} as ['F32']"),
         ({"shape": [5]}, f"has {key} of shape [5], not [10]"),
         ({"shape": 10}, f"has {key} of shape 10, not [10]"),
-        ({"data_offsets": [size, size + high - low]}, f"was cut short: {key} is not whole"),
-        ({"data_offsets": [low, 1 << 70]}, f"was cut short: {key} is not whole"),
+        ({"data_offsets": [size, size + high - low]}, f"was cut short: {key} is incomplete"),
+        ({"data_offsets": [low, 1 << 70]}, f"was cut short: {key} is incomplete"),
         ({"data_offsets": [-4, high]}, f"has {key} at invalid offsets [-4, {high}]"),
         ({"data_offsets": [high, low]}, "at invalid offsets"),
         ({"data_offsets": ["0", "40"]}, "at invalid offsets"),
         ({"data_offsets": None}, f"has {key} at invalid offsets None"),
-        ({"data_offsets": [low, high - 4]}, f"has {key} in {high - low - 4} bytes, not {high - low}"),
+        ({"data_offsets": [low, high - 4]}, f"has {key} in {high - low - 4} bytes; its shape needs {high - low}"),
         ("nothing", f"has {key} as None"),
         (None, f"lacks {key}"),
         ({**header, "more": header[key]}, "has more, which is not a parameter"),

@@ -207,7 +207,7 @@ def test_what_has_no_score_is_shown_apart(service: Service, board: SimulatedAgen
         (
             {"space": {"published": {"score": "pythia_repo_zero_shot:lambada_openai:ppl"}}},
             "space.published.score",
-            "better where it is lower",
+            "lower is better",
         ),
         (
             {"space": {"published": {"score": SCORE, "licence": "gpl-3.0"}}},

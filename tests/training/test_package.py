@@ -285,7 +285,7 @@ def test_weights_that_are_wrong_are_named(tmp_path: Path) -> None:
     first = min(arrays)
     for changed, said in (
         ({key: value for key, value in arrays.items() if key != first}, f"lacks the parameter {first}"),
-        ({**arrays, "extra": np.zeros(1, np.float32)}, "holds extra, which is not a parameter"),
+        ({**arrays, "extra": np.zeros(1, np.float32)}, "has extra, which is not a parameter"),
         ({**arrays, first: arrays[first].astype(np.float16)}, f"has {first} as F16"),
     ):
         safetensors.numpy.save_file(changed, path, about)
@@ -305,7 +305,7 @@ def test_weights_that_are_wrong_are_named(tmp_path: Path) -> None:
         assert not (tmp_path / f"a.{format_}").exists()
     arrays[first] = np.full_like(arrays[first], 1e5)
     safetensors.numpy.save_file(arrays, path, about)
-    with pytest.raises(InvalidInput, match="float16 cannot hold 100000"):
+    with pytest.raises(InvalidInput, match="float16 cannot represent the weight 100000"):
         write_model(wrong.architecture, "onnx", read_package(found.folder).weights, tmp_path / "a.onnx", "float16")
 
 

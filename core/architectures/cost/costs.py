@@ -1,10 +1,11 @@
-"""The exact costs of an architecture, without running it: parameters, FLOPs, bytes of weights and of state.
+"""Exact costs of an architecture, without running it: parameters, FLOPs, bytes of weights and of state.
 
-Closed formulas over `core.architectures.cost.shapes.Shapes`, a batch of one, in integers of any size.
+The costs are closed formulas over `core.architectures.cost.shapes.Shapes`, a batch of one, in integers of any size.
 `core.architectures.parameters` defines the groups of parameters, `core.architectures.cost.flops` the matrix products
-that are counted; one multiply-accumulate is two FLOPs. Weight bytes are those of all parameters in one number type, or
-with weights "int8" or "int4" those of `core.model_files.formats`; "q8_0" and "q4_0" need an architecture that GGUF can
-express. State bytes are those of the cache after all tokens of the pass, in `dtype` unless `kv_cache` is given.
+that are counted; one multiply-accumulate is two FLOPs. Weight bytes are the bytes of all parameters in one number type,
+or, with weights "int8" or "int4", in the formats of `core.model_files.formats`; "q8_0" and "q4_0" need an architecture
+that GGUF can express. State bytes are the size of the cache after all tokens of the forward pass, in `dtype` unless
+`kv_cache` is given.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]
 
 BYTES: dict[Dtype, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
-"""Bytes of one weight."""
+"""Bytes per weight, by number type."""
 MAX_BATCH = 1 << 16
 DEFAULT_LENGTH = 192
-"""Default number of tokens of a pass, or in decode of the tokens before it."""
+"""Default number of tokens of a forward pass, or in decode of past tokens."""
 
 
 @dataclass(frozen=True)
@@ -59,31 +60,31 @@ class Costs:
 
 @dataclass(frozen=True)
 class CostOptions:
-    """The pass that is counted, and the number formats of the model."""
+    """Forward pass whose costs are counted, and number formats of the model."""
 
     sequence_length: int | None = None
-    """Tokens; None: 192, in decode 1."""
+    """Number of new tokens; None: 192, in decode 1."""
     batch: int = 1
     dtype: str = "float32"
     logits: str = "all"
     mode: str = "forward"
     memory_length: int | None = None
-    """Tokens before; None: 0, in decode 192."""
+    """Number of past tokens; None: 0, in decode 192."""
     weights: str = "full"
     block_size: int = BLOCK_SIZE
-    """Weights in a block of the format int4."""
+    """Number of weights per block of the format int4."""
     kv_cache: KvCache | None = None
-    """Format of llama.cpp's keys and values; None: that of the other state."""
+    """Format of llama.cpp's keys and values; None for the format of the other state."""
 
 
 def costs(architecture: Architecture, options: CostOptions = CostOptions()) -> Costs:
-    """The costs of one pass over `batch` sequences of `sequence_length` tokens.
+    """Costs of one forward pass over `batch` sequences of `sequence_length` tokens.
 
     forward: one pass after a segment memory of `memory_length` tokens, which is projected again. prefill: one pass that
     caches keys and values. decode: a pass after `memory_length` tokens in the cache. The source of a translation model
-    is as long as the sequence, in decode as the memory.
+    is as long as the sequence, in decode as long as the memory.
 
-    Raises `InvalidInput` that names the option, also if the model has fewer positions, and for a mode or memory
+    Raises `InvalidInput` that names the invalid option: also if the model has fewer positions, and for a mode or memory
     that the architecture does not have.
     """
     # Imported here, so that importing a type from this module does not load numpy.
@@ -118,7 +119,7 @@ def costs(architecture: Architecture, options: CostOptions = CostOptions()) -> C
 
 @lru_cache(maxsize=16)
 def _shapes(architecture: Architecture) -> Shapes:
-    """Shapes of a batch of one, cached: a generation counts three passes, and a candidate one for each target."""
+    """Shapes of a batch of one; cached, as a generation counts three passes, and a candidate one per target."""
     from edgefront.core.architectures.cost.shapes import Shapes
 
     return Shapes.of([architecture], dtype=object)
@@ -165,7 +166,7 @@ def _pass(architecture: Architecture, options: CostOptions) -> Pass:
 
 
 def _reach(architecture: Architecture) -> tuple[int, str]:
-    """Maximum number of tokens of a sequence, past and present, and the reason."""
+    """Maximum number of tokens of a sequence, past and new, and the reason for the maximum."""
     if architecture.max_length is None:
         return MAX_LENGTH, ""
     return architecture.max_length, f"it has {architecture.max_length} learned positions"

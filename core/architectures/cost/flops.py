@@ -1,32 +1,32 @@
-"""Matrix products of one pass and the size of its cache, as both builders have them: closed formulas over `Shapes`.
+"""Matrix products of one forward pass and size of its cache, as in both builders: closed formulas over `Shapes`.
 
-Multiply-accumulates (MACs) are counted; `core.architectures.cost.costs` counts two FLOPs for each,
-`core.measurement.prediction.features` predicts latency from those of each kind. For n new tokens of each of B sequences
-after M past ones, and an encoder over S tokens:
+The formulas count multiply-accumulates (MACs). `core.architectures.cost.costs` counts two FLOPs for each MAC, and
+`core.measurement.prediction.features` predicts latency from the MACs of each kind. For n new tokens of each of B
+sequences after M past tokens, and an encoder over S tokens:
 
 - Linear layers at the B·n new tokens. Keys and values are also projected for other tokens: the encoder's S in forward
-  and prefill, a segment memory of M in forward. Under a cache (decode) nothing is projected twice.
+  and prefill, a segment memory of M in forward. With a cache (decode) each token is projected only once.
 - Attention's scores and weighted values, for n queries and all keys: M + n of its own sequence (with a window of w at
-  most w - 1 of M), S of the encoder, or both. A causal mask hides some, but ordinary kernels compute all of them.
+  most w - 1 of M), S of the encoder, or both. A causal mask hides some keys, but ordinary kernels compute all of them.
 - Relative positions (Dai et al. 2019, §3.3): a projection of each distance, 0 to M + n or to the maximum, once for the
   whole batch, and a product with every query for M + n + 1 distances. In decode the few queries are projected instead
   of the many distances, and then multiplied with 0 to M + n, or to the maximum. (PyTorch decides by the number of
-  queries, not by the mode: it does so for fewer than d_head in the batch.)
-- The embedding's projections, for every cluster at every new token (each cluster looks all tokens up, masked).
-- The output layer with its projections and cluster rows, at the positions that `logits` names: all, the last one of
-  each sequence, or none. Pooled outputs read the first position, whichever are named.
+  queries instead of the mode, and projects queries if the batch has fewer than d_head.)
+- The embedding's projections, for every cluster at every new token (each cluster looks up all tokens, masked).
+- The output layer with its projections and cluster rows, at the positions that `logits` selects: all, the final one of
+  each sequence, or none. Pooled outputs always read the first position.
 - The whole encoder (its hidden states, no output) in forward and prefill.
 
-Left out: gathers, biases and other additions, norms, activations, softmaxes, masks, rotations, the elementwise
+Not counted: gathers, biases and other additions, norms, activations, softmaxes, masks, rotations, the elementwise
 recurrence of SRU and the elementwise convolution.
 
 Numbers in a cache of T tokens of each of B sequences:
 
-- attention: 2·B·K·n_kv_head·d_head, of K = T tokens, S of the encoder, or both; with a window of w at most w - 1 of T.
+- attention: 2·B·K·n_kv_head·d_head, for K = T tokens, S of the encoder, or both; with a window of w at most w - 1 of T.
 - SRU++: 2·B·K·d_attn where it attends, and as SRU a cell of B·d_model.
 - short convolution: B·(kernel - 1)·d_model.
 
-The number of tokens seen, which some positions need, is one number for all and left out.
+The number of tokens seen, which some positions need, is a single number and is not counted.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ from edgefront.core.common.number_formats import KV_CACHE_BYTES, KvCache
 
 
 class CacheSize(NamedTuple):
-    """(n,) numbers in the cache of each model."""
+    """Numbers in the cache of each model, (n,) each."""
 
     keys_and_values: Numbers
     cells: Numbers
-    """Numbers in the states of recurrences and convolutions."""
+    """Numbers in the cells of recurrences and the inputs of convolutions."""
 
 
 def cache_size(shapes: Shapes, batch: int, tokens: int, encoder_tokens: int = 0) -> CacheSize:
-    """The cache of all blocks after so many tokens; 0 for a model that is not causal."""
+    """Size of the cache of all blocks after `tokens` tokens; 0 for a model that is not causal."""
     cached = shapes.causal[:, None] & ~shapes.is_encoder
     keys = shapes.self_attention * past_tokens(shapes, tokens) + shapes.cross_attention * encoder_tokens
     recurrent, convolution = (shapes.kind == SRU) | (shapes.kind == SRUPP), shapes.kind == SHORT_CONV
@@ -72,15 +72,16 @@ def cache_size(shapes: Shapes, batch: int, tokens: int, encoder_tokens: int = 0)
 
 
 def past_tokens(shapes: Shapes, tokens: int) -> Numbers | int:
-    """How many of `tokens` past tokens a token sees within its block's window: (n, L), or one number for all."""
+    """How many of `tokens` past tokens a token sees within its block's window: (n, L), or one number for all blocks."""
     if not shapes.window.any():
         return tokens
     return np.where(shapes.window > 0, np.minimum(shapes.window - 1, tokens), tokens)
 
 
 def cache_bytes(size: CacheSize, width: int, kv_cache: KvCache | None) -> Numbers:
-    """(n,) bytes of a cache of numbers of `width` bytes; of llama.cpp's cache with keys and values in the format
-    `kv_cache`, rounded up, and cells in float32.
+    """Bytes (n,) of a cache whose numbers have `width` bytes.
+
+    With `kv_cache`, bytes of llama.cpp's cache: keys and values in this format, rounded up, and cells in float32.
     """
     if kv_cache is None:
         return width * (size.keys_and_values + size.cells)
@@ -89,7 +90,7 @@ def cache_bytes(size: CacheSize, width: int, kv_cache: KvCache | None) -> Number
 
 
 def macs(shapes: Shapes, run: Pass) -> Numbers:
-    """(n,) multiply-accumulates of all matrix products of this pass."""
+    """Multiply-accumulates (n,) of all matrix products of this forward pass."""
     (_, embedding), (_, output) = embedding_and_output_macs(shapes, run)
     total = embedding + output
     for _, values in block_macs(executed_blocks(shapes, run), run):
@@ -98,7 +99,7 @@ def macs(shapes: Shapes, run: Pass) -> Numbers:
 
 
 def executed_blocks(shapes: Shapes, run: Pass) -> Shapes:
-    """The shapes without the blocks that this pass does not run: those of the encoder in decode."""
+    """Shapes without the blocks that this forward pass does not run: the encoder's blocks in decode."""
     if run.mode != "decode" or not shapes.is_encoder.any():
         return shapes
     return replace(shapes, kind=np.where(shapes.is_encoder, np.int8(-1), shapes.kind))
@@ -106,20 +107,20 @@ def executed_blocks(shapes: Shapes, run: Pass) -> Shapes:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens of each sequence that blocks work on: (n, L) each, or one number for all blocks."""
+    """Numbers of tokens of each sequence that blocks process: (n, L) each, or one number for all blocks."""
 
     new: Numbers | int
-    """Tokens that the block computes."""
+    """Number of tokens that the block computes."""
     attended: Numbers | int
-    """New tokens that the block attends to: 0 where it attends to the encoder alone."""
+    """Number of new tokens that the block attends to; 0 if it attends only to the encoder."""
     keys: Numbers | int
-    """Keys that each query is multiplied with."""
+    """Number of keys that each query is multiplied with."""
     projected: Numbers | int
-    """Tokens whose keys and values are computed."""
+    """Number of tokens whose keys and values are computed."""
 
     @classmethod
     def of(cls, shapes: Shapes, run: Pass) -> Tokens:
-        """The tokens of `executed_blocks`."""
+        """Numbers of tokens for the blocks of `executed_blocks`."""
         new, memory, decode = run.tokens, past_tokens(shapes, run.memory), run.mode == "decode"
         if not (shapes.is_encoder.any() or shapes.cross_attention.any()):
             return cls(new, new, memory + new, new if decode else memory + new)
@@ -131,7 +132,7 @@ class Tokens:
 
 
 def embedding_and_output_macs(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Numbers]]:
-    """Name and (n,) multiply-accumulates of the embedding, the encoder's included, and of the output layer."""
+    """Name and multiply-accumulates (n,) of the embedding, including the encoder's, and of the output layer."""
     encoder = 0 if run.mode == "decode" else run.batch * run.encoder_tokens
     embedding = run.batch * run.tokens * shapes.embedding_weights + encoder * shapes.source_embedding_weights
     yield "embedding_products", embedding
@@ -140,8 +141,8 @@ def embedding_and_output_macs(shapes: Shapes, run: Pass) -> Iterator[tuple[str, 
 
 
 def block_macs(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Numbers]]:
-    """Name and (n, L) multiply-accumulates of each kind of product in `executed_blocks`, without absent kinds of
-    blocks.
+    """Name and multiply-accumulates (n, L) of each kind of product in `executed_blocks`, for the kinds of blocks
+    present.
     """
     tokens = Tokens.of(shapes, run)
     linear = run.batch * tokens.new * shapes.linear_weights
@@ -157,7 +158,7 @@ def block_macs(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Numbers]]:
 
 
 _LINEAR = (("feed_forward_products", FEED_FORWARD), ("sru_products", SRU), ("convolution_products", SHORT_CONV))
-"""Blocks whose only matrix products are those of their linear layers at the new tokens."""
+"""Kinds of blocks whose only matrix products are their linear layers at the new tokens."""
 
 
 def _attention_macs(
@@ -169,7 +170,7 @@ def _attention_macs(
     if np.any(others):
         projections = projections + run.batch * others * 2 * d * (shapes.kv_width * attention)
     scores = 2 * run.batch * tokens.new * tokens.keys * width
-    # Without grouped queries the number of keys and the products with them grow alike: only one of the two is counted.
+    # Without grouped queries the number of keys and the products with keys grow alike, so that only one is counted.
     grouped = attention & (shapes.kv_width < shapes.width)
     if grouped.any():
         yield "grouped_scores", scores * grouped
@@ -192,7 +193,7 @@ def _srupp_macs(
     shapes: Shapes, run: Pass, tokens: Tokens, srupp: Flags, linear: Numbers
 ) -> Iterator[tuple[str, Numbers]]:
     attends, width = srupp & shapes.attends, shapes.width
-    # Keys of the new tokens come from their queries; those of other tokens need the first projection too.
+    # Keys of the new tokens come from their queries; keys of other tokens need the first projection too.
     others = (tokens.projected - tokens.attended) * shapes.d_model[:, None]
     further = (others + (tokens.projected - tokens.new) * 2 * width) * width
     yield "srupp_products", linear * srupp + run.batch * further * attends

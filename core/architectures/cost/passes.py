@@ -1,4 +1,4 @@
-"""The pass whose costs are counted. Without numpy, as the command line loads it."""
+"""The forward pass whose costs are counted. Without numpy, because the command line imports this module."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Literal
 
 Mode = Literal["forward", "prefill", "decode"]
 Logits = Literal["all", "last", "none"]
-"""The positions whose scores a pass returns; "none": hidden states instead."""
+"""Positions whose scores a forward pass returns; "none" returns hidden states instead."""
 
 
 @dataclass(frozen=True)
 class Pass:
-    """`batch` sequences of `tokens` new tokens each, after `memory` past ones.
+    """A forward pass of `batch` sequences with `tokens` new tokens each, after `memory` past tokens.
 
     In forward a memory is a segment memory of layer inputs, in decode a cache of keys and values. `encoder_tokens` is
     the length of the source of a translation model.
@@ -27,5 +27,5 @@ class Pass:
 
     @property
     def positions(self) -> int:
-        """Positions that `logits` names, of all sequences together."""
+        """Number of scored positions of all sequences together, as selected by `logits`."""
         return {"all": self.batch * self.tokens, "last": self.batch, "none": 0}[self.logits]

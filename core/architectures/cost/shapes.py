@@ -1,13 +1,13 @@
-"""Many architectures as arrays, one row each: the basis of exact costs, and of the predictors of quality, latency and
+"""Architectures as arrays, one row each: the basis of exact costs, and of the predictors of quality, latency and
 memory.
 
 L is the largest number of blocks in any row; shorter rows are padded at the end. The blocks of a translation model are
-those of its encoder (`source`), then its own. Every formula over `Shapes` holds for any number of rows; one
+the blocks of its encoder (`source`), followed by its own. Every formula over `Shapes` holds for any number of rows; one
 architecture is a batch of one.
 
-Numbers are int64, which holds every column of the largest model that a description allows (1,024 blocks of 2⁵¹
-parameters), but not every product of them: `of(…, dtype=object)` has Python's ints, of any size, for exact costs, and
-`astype(float)` has float64, exact to 2⁵³, for features.
+Numbers are int64, which is large enough for every column of the largest model that a description allows (1,024 blocks
+of 2⁵¹ parameters), but not for every product of columns. `of(…, dtype=object)` has Python's ints, of any size, for
+exact costs, and `astype(float)` has float64, exact to 2⁵³, for features.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from edgefront.core.architectures.embeddings_and_head import RelativePositions
 from edgefront.core.architectures.parameters import block_parameters, embedding_parameters, head_parameters
 
 Numbers = NDArray[Any]
-"""int64; object (Python's ints) or float64 where asked for."""
+"""Array of int64; of object (Python's ints) or float64 if requested."""
 Flags = NDArray[np.bool_]
 LinearLayers = tuple[tuple[Numbers, Numbers], ...]
-"""(out, in), (n, L) each, of the first, second and third linear layer of every block; an out of 0 is no layer."""
+"""(out, in), (n, L) each, of the first, second and third linear layer of every block; an out of 0 means no layer."""
 
 ATTENTION, FEED_FORWARD, SRU, SRUPP, IDENTITY, SHORT_CONV = range(len(BLOCK_KINDS))
 """Values of `Shapes.kind`, in the order of `BLOCK_KINDS`."""
 
 
 class BlockRow(NamedTuple):
-    """One block; the fields are columns of `Shapes`."""
+    """Columns of one block; the fields are columns of `Shapes`."""
 
     d_model: int = 0
     kind: int = -1
@@ -57,7 +57,7 @@ class BlockRow(NamedTuple):
 
 
 class EmbeddingHeadRow(NamedTuple):
-    """Embedding and output head; the fields are columns of `Shapes`, except for `final_norms`."""
+    """Columns of embedding and output head; the fields are columns of `Shapes`, except for `final_norms`."""
 
     d_model: int
     d_embed: int
@@ -66,7 +66,7 @@ class EmbeddingHeadRow(NamedTuple):
     embedding_parameters: int
     position_parameters: int
     final_norms: int
-    """Parameters of the norm after the last block, and of the encoder's."""
+    """Number of parameters of the norm after the final block, and of the encoder's."""
     output_weights: int
     embedding_weights: int
     source_embedding_weights: int
@@ -76,34 +76,34 @@ class EmbeddingHeadRow(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Shapes:
-    """n architectures of at most L blocks."""
+    """Arrays for n architectures of at most L blocks."""
 
     d_model: Numbers
     """(n,) width of the residual stream."""
     d_embed: Numbers
     """(n,) width of the first embedding cluster."""
     div: Numbers
-    """(n,) factor by which each further cluster is narrower."""
+    """(n,) factor by which each next cluster is narrower."""
     vocab_size: Numbers
-    """(n,) tokens."""
+    """(n,) number of tokens of the vocabulary."""
     embedding_parameters: Numbers
-    """(n,) embedding and output head."""
+    """(n,) number of parameters of embedding and output head."""
     position_parameters: Numbers
-    """(n,) learned positions, or u and v where all blocks share them."""
+    """(n,) number of parameters of learned positions, or of u and v if all blocks share them."""
     decoder_parameters: Numbers
-    """(n,) blocks and final norm."""
+    """(n,) number of parameters of blocks and final norm."""
     output_weights: Numbers
     """(n,) weights of the output layer that one position is multiplied with: tables, projections and cluster rows."""
     embedding_weights: Numbers
     """(n,) weights of the embedding that one token is multiplied with: projections of all clusters."""
     source_embedding_weights: Numbers
-    """(n,) the same for a token of the encoder."""
+    """(n,) weights of the encoder's embedding that one token is multiplied with."""
     pooled: Flags
-    """(n,) whether the output reads the first position of each sequence alone."""
+    """(n,) whether the output reads only the first position of each sequence."""
     causal: Flags
-    """(n,) whether no token sees a later one."""
+    """(n,) whether tokens see only earlier tokens and themselves."""
     kind: NDArray[np.int8]
-    """(n, L) index into `BLOCK_KINDS`; -1 where there is no block."""
+    """(n, L) index into `BLOCK_KINDS`; -1 for no block."""
     heads: Numbers
     """(n, L) n_head of attention and SRU++, else 0."""
     width: Numbers
@@ -114,15 +114,15 @@ class Shapes:
     parameters: Numbers
     """(n, L) decoder parameters of each block."""
     linear_weights: Numbers
-    """(n, L) weights of the linear layers of each block, projections of distances apart."""
+    """(n, L) weights of the linear layers of each block, without projections of distances."""
     kv_width: Numbers
-    """(n, L) n_kv_head·d_head: width of a token's keys, and of its values; 0 without attention."""
+    """(n, L) n_kv_head·d_head, the width of a token's keys and of its values; 0 without attention."""
     window: Numbers
-    """(n, L) maximum number of keys that a token of an attention block sees; 0: all."""
+    """(n, L) maximum number of keys that a token of an attention block sees; 0 for all keys."""
     rotary_dim: Numbers
     """(n, L) features of a token's queries and keys that rotary positions rotate."""
     gated: Flags
-    """(n, L) whether it is a gated feed-forward block."""
+    """(n, L) whether the block is a gated feed-forward block."""
     qk_norm: Flags
     """(n, L) whether an attention block has norms of queries and keys."""
     biased: Flags
@@ -130,17 +130,17 @@ class Shapes:
     relative: Flags
     """(n, L) whether an attention block has a projection of relative distances."""
     max_relative_distance: Numbers
-    """(n, L) distance to which larger ones are clamped; 0: none is."""
+    """(n, L) distance to which larger distances are clamped; 0 for no clamping."""
     cross_attention: Flags
-    """(n, L) whether the block attends to the states of the encoder."""
+    """(n, L) whether the block attends to the encoder's output."""
     is_encoder: Flags
-    """(n, L) whether it is a block of the encoder."""
+    """(n, L) whether the block belongs to the encoder."""
     pre_and_post_norm: Flags
     """(n, L) whether the block has a norm of its input and another of its update."""
 
     @classmethod
     def of(cls, architectures: Sequence[Architecture], dtype: Any = np.int64) -> Shapes:
-        """These architectures, a row each, in their order; numbers are of this type."""
+        """Converts architectures to arrays with one row each, in their order; numbers have the type `dtype`."""
         rows, orders = [BlockRow()], []
         for architecture in architectures:
             different, order = _block_rows(architecture)
@@ -162,7 +162,7 @@ class Shapes:
 
     @classmethod
     def concatenate(cls, parts: Sequence[Shapes]) -> Shapes:
-        """The rows of all parts, in their order."""
+        """Joins the rows of all `parts`, in their order."""
         longest = max((part.kind.shape[1] for part in parts), default=0)
         padded = [part.padded(longest) for part in parts] or [cls.of([])]
         return cls(**{name: np.concatenate([getattr(part, name) for part in padded]) for name in _NAMES})
@@ -177,24 +177,24 @@ class Shapes:
 
     @property
     def total_parameters(self) -> Numbers:
-        """(n,) all parameters."""
+        """(n,) number of all parameters."""
         return self.decoder_parameters + self.position_parameters + self.embedding_parameters
 
     @property
     def linear_layers(self) -> LinearLayers:
-        """The linear layers of every block."""
+        """Shapes of the linear layers of every block."""
         return _linear_layers(self.d_model[:, None], **{name: getattr(self, name) for name in _OF_LAYERS})
 
     def take(self, indices: NDArray[Any] | Sequence[int] | slice) -> Shapes:
-        """The rows of these indices, or of a mask, in their order; L stays."""
+        """Selects the rows of these indices, or of a mask, in their order; L stays."""
         return Shapes(**{name: getattr(self, name)[indices] for name in _NAMES})
 
     def astype(self, dtype: Any) -> Shapes:
-        """The same with numbers of another type."""
+        """Converts the numbers to another type."""
         return replace(self, **{name: getattr(self, name).astype(dtype) for name in _NUMBERS})
 
     def padded(self, longest: int) -> Shapes:
-        """The same rows with room for so many blocks."""
+        """Pads the rows to `longest` blocks."""
         missing = longest - self.kind.shape[1]
         if missing <= 0:
             return self
@@ -207,9 +207,9 @@ class Shapes:
 
 _NAMES = tuple(field.name for field in fields(Shapes))
 BLOCK_COLUMNS = _NAMES[_NAMES.index("kind") :]
-"""The fields that have a number for each block."""
+"""Names of the fields that have a number for each block."""
 DERIVED = ("parameters", "linear_weights")
-"""The fields that follow from the others."""
+"""Names of the fields that follow from other fields."""
 _FLAGS = (
     "self_attention",
     "gated",
@@ -225,7 +225,7 @@ _NUMBERS = tuple(name for name in _NAMES if name not in ("kind", *_FLAGS, *_EMBE
 
 
 def _columns(rows: Sequence[tuple[int, ...]], form: Any, dtype: Any) -> dict[str, Numbers]:
-    """Field → (rows,)."""
+    """Field → column of the rows, (rows,)."""
     table = np.array(rows, dtype=dtype).reshape(len(rows), len(form._fields))
     return dict(zip(form._fields, table.T, strict=True))
 
@@ -242,10 +242,11 @@ def _linear_layers(
     self_attention: Flags,
     cross_attention: Flags,
 ) -> LinearLayers:
-    """Layers of the same inputs are one: attention has queries, keys and values (A + 2·K, D) and the way out (D, A);
-    feed-forward (f, D), gated (2·f, D), and (D, f); SRU (3·D, D), or (p, D) and (3·D, p); SRU++ (p, D), (3·D, p) and
-    with attention (2·p, p); a short convolution (3·D, D) and (D, D). Letters as in
-    `core.architectures.parameters`.
+    """Shapes of every block's linear layers; layers of the same inputs are one.
+
+    Attention has queries, keys and values (A + 2·K, D) and the output projection (D, A); feed-forward (f, D), gated
+    (2·f, D), and (D, f); SRU (3·D, D), or (p, D) and (3·D, p); SRU++ (p, D), (3·D, p) and with attention (2·p, p); a
+    short convolution (3·D, D) and (D, D). Letters as in `core.architectures.parameters`.
     """
     attention, srupp, convolution = kind == ATTENTION, kind == SRUPP, kind == SHORT_CONV
     unprojected = (kind == SRU) & (width == 0)
@@ -259,7 +260,7 @@ def _linear_layers(
 
 
 def _block_rows(architecture: Architecture) -> tuple[list[BlockRow], list[int]]:
-    """The distinct blocks, and for each block of the model its number among them: the encoder's, then its own."""
+    """Distinct blocks, and each block's index among them: the encoder's blocks, then the model's own."""
     rows, order = ([], []) if architecture.source is None else _block_rows(architecture.source)
     rows, first = [row._replace(is_encoder=True) for row in rows], len(rows)
     numbers: dict[Block, int] = {}
@@ -330,7 +331,7 @@ def _embedding_head_row(architecture: Architecture) -> EmbeddingHeadRow:
 
 
 def _output_weights(architecture: Architecture, projections: int) -> int:
-    """Weights that are multiplied for the scores of one position, or of one sequence where the output is pooled."""
+    """Number of weights multiplied for the scores of one position, or of one sequence if the output is pooled."""
     d, output, tails = architecture.d_model, architecture.output, len(architecture.embedding.cutoffs)
     if output.kind == "spans":
         return 2 * d
@@ -341,7 +342,7 @@ def _output_weights(architecture: Architecture, projections: int) -> int:
     total = sum(table.size * table.width for table in architecture.tables) + tails * architecture.d_embed + projections
     if output.kind == "masked_tokens":
         total += d * d
-    # One table for all clusters needs two projections where the head has its own and the tails have the embedding's.
+    # One table for all clusters needs two projections if the head has its own and the tails use the embedding's.
     own_head = output.tied and output.tied_projections == "tails"
     if projections and own_head and architecture.embedding.div == 1 and tails:
         total += d * architecture.d_embed

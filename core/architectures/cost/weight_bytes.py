@@ -1,4 +1,4 @@
-"""Bytes of the weights of architectures: closed formulas over `Shapes`."""
+"""Bytes of the weights of architectures, as closed formulas over `Shapes`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from edgefront.core.common.number_formats import GGUF_BLOCKS, GGUF_QUANTISED, Gg
 
 
 def linear_layers(shapes: Shapes) -> Numbers:
-    """(n,) number of linear layers in all blocks: each has one scale in int8."""
+    """Number (n,) of linear layers in all blocks; each has one scale in int8."""
     return np.asarray(np.add.reduce([(out > 0).sum(axis=1) for out, _ in shapes.linear_layers]))
 
 
 def weight_bytes(shapes: Shapes, width: int, quantisation: Quantisation, block_size: int) -> Numbers:
-    """(n,) bytes of all weights, of `width` bytes each where they are not quantised.
+    """Bytes (n,) of all weights; unquantised weights have `width` bytes each.
 
     int8: one byte for each weight of a linear layer, and one scale for each layer. int4: 4 bits for each of these
-    weights, and one scale for each block of `block_size` weights in a row, the last block padded. GGUF formats: the
+    weights, and one scale for each block of `block_size` weights in a row, the final block padded. GGUF formats: the
     bytes in the file, where positions and vectors are float32.
     """
     if quantisation in GGUF_QUANTISED:
@@ -36,7 +36,7 @@ def weight_bytes(shapes: Shapes, width: int, quantisation: Quantisation, block_s
 
 
 def _gguf_bytes(shapes: Shapes, numbers: GgufQuantisation) -> Numbers:
-    """(n,) bytes of the tensors of GGUF files, without the zeros that replace a missing part of a layer."""
+    """Bytes (n,) of the tensors of GGUF files, without the zeros that replace a missing mixer or feed-forward."""
     d, table = shapes.d_model, shapes.vocab_size * shapes.d_model
     tied = shapes.embedding_parameters < 2 * table
     total = (shapes.total_parameters - table * np.where(tied, 1, 2) - shapes.linear_weights.sum(axis=1)) * 4
@@ -46,7 +46,7 @@ def _gguf_bytes(shapes: Shapes, numbers: GgufQuantisation) -> Numbers:
     width = np.broadcast_to(d[:, None], shapes.kind.shape)
     attention, feed_forward = shapes.kind == ATTENTION, shapes.kind == FEED_FORWARD
     (out, _), (second, inner), _ = shapes.linear_layers
-    # Without gated feed_forwards llama.cpp has queries, keys and values as one matrix.
+    # Without gated feed-forward blocks llama.cpp has queries, keys and values as one matrix.
     fused = (feed_forward & ~shapes.gated).any(axis=1, keepdims=True)
     values = np.where(fused, out, shapes.kv_width) * attention
     down_weights = second * feed_forward
@@ -60,7 +60,7 @@ def _gguf_bytes(shapes: Shapes, numbers: GgufQuantisation) -> Numbers:
 
 
 def _raised(shapes: Shapes, numbers: GgufQuantisation) -> tuple[Flags, Flags]:
-    """(n, L) whether an attention's values, and a feed-forward's down projection, have the mixture's larger format."""
+    """Whether an attention's values, and a feed-forward's down projection, have the larger format: (n, L) each."""
     attention, feed_forward = shapes.kind == ATTENTION, shapes.kind == FEED_FORWARD
     mixer = attention | (shapes.kind == SHORT_CONV)
     layer, lacks = np.zeros(shapes.kind.shape, np.int64), np.zeros(len(shapes), np.bool_)

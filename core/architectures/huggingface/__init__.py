@@ -1,7 +1,7 @@
 """Converts Hugging Face's `config.json` to a description and back.
 
-A description can be expressed by transformers if reading its nearest configuration gives the same description. So the
-readers decide both directions.
+transformers can express a description if reading the nearest configuration gives the same description. So the readers
+decide both directions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from edgefront.core.common.hugging_face import CONFIG, refuse_pointer
 from edgefront.core.common.validation import short
 
 # Fields of a `config.json` that do not change what a model computes, by type. Collected from the configuration classes
-# of transformers 4 and 5 and from published files; a field that is neither here nor read is refused by name.
+# of transformers 4 and 5 and from published files. Fields that are neither here nor read are refused by name.
 
 
 def _names(text: str) -> frozenset[str]:
@@ -44,7 +44,7 @@ _OF_GENERATION = _names("""
     num_beam_groups num_beams num_return_sequences output_scores remove_invalid_values repetition_penalty
     return_dict_in_generate suppress_tokens target_lookbehind temperature top_k top_p typical_p use_cache
 """)
-"""Sampling settings, which older files have in `config.json`."""
+"""Sampling settings, which older files store in `config.json`."""
 _OF_ALL = _names("""
     _attn_implementation _attn_implementation_autoset _attn_implementation_internal _commit_hash _flash_attn_2_enabled
     _name_or_path attention_dropout attn_implementation bos_token_id chunk_size_feed_forward decoder_start_token_id
@@ -73,7 +73,7 @@ _OF_TYPE: Mapping[str, frozenset[str]] = {
 
 
 def ignored(model_type: str) -> frozenset[str]:
-    """The fields that do not change a model of this type."""
+    """Names of the fields that do not change a model of this type."""
     return _OF_ALL | _OF_GENERATION | _OF_TYPE.get(model_type, frozenset())
 
 
@@ -81,13 +81,13 @@ __all__ = ["CONFIG", "from_config", "parse_config", "read_config", "to_config"]
 
 MAX_CONFIG_BYTES = 1 << 20
 _CLASSES = ("ForCausalLM", "LMHeadModel")
-"""Suffixes of class names that can be expressed."""
+"""Suffixes of the class names that a description can express."""
 _BARE = (
     "GPT2", "OPT", "Llama", "Mistral", "Qwen2", "Qwen3", "Lfm2", "GPTNeoX", "StableLm", "Phi", "SmolLM3", "Olmo2",
     "Granite", "Gemma3Text",
 )  # fmt: skip
 _WITHOUT_OUTPUT = frozenset(f"{name}Model" for name in _BARE)
-"""Class names of models saved without their output."""
+"""Class names of models that were saved without their output."""
 
 
 def _read_gpt2(fields: Fields) -> Config:
@@ -173,7 +173,7 @@ _READERS: Mapping[str, Callable[[Fields], Config]] = {
 
 
 def _nearest_configurations(architecture: Architecture) -> Iterator[tuple[str, Config]]:
-    """Type and nearest configuration, for each type with the parts of this model."""
+    """Type and nearest configuration, for each type of transformers with the blocks of this model."""
 
     def first(kind: type[Any]) -> Any:
         return next((block for block in architecture.blocks if isinstance(block, kind)), None)
@@ -185,15 +185,15 @@ def _nearest_configurations(architecture: Architecture) -> Iterator[tuple[str, C
     if isinstance(architecture.positions, RotaryPositions):
         writers = {kind: declared.write for kind, declared in TYPES.items() if kind != "lfm2" or conv is not None}
     for kind, write in writers.items():
-        if attention is not None or kind == "lfm2":  # without attention the number of heads is arbitrary
+        if attention is not None or kind == "lfm2":  # lfm2 without attention may state any number of heads
             yield kind, write(Parts(architecture, attention or Attention(n_head=1), feed_forward))
 
 
 def _unloadable(kind: str, config: Mapping[str, Any]) -> str | None:
-    """Why transformers (5.23) does not load or run this configuration; None if it does."""
+    """Reason why transformers (5.23) does not load or run this configuration; None if it does."""
     width, heads = config.get("hidden_size", 0), config.get("num_attention_heads", 1)
     if kind in ("llama", "gemma3_text") and width % heads:  # validate_architecture of their configurations
-        return f"a hidden_size {width} that is no multiple of num_attention_heads {heads}"
+        return f"a hidden_size {width} that is not a multiple of num_attention_heads {heads}"
     if kind == "lfm2" and "full_attention" not in config["layer_types"]:  # its cache counts the tokens of an attention
         return "no full_attention among its layer_types"
     return None
@@ -203,7 +203,7 @@ def _unloadable(kind: str, config: Mapping[str, Any]) -> str | None:
 
 
 def parse_config(text: str | bytes) -> dict[str, Any]:
-    """The object in a `config.json`; `InvalidInput` if it is not one."""
+    """Parses a `config.json` to a mapping; raises `InvalidInput` unless the text is a JSON object."""
     refuse_pointer(text, CONFIG)
     try:
         config = json.loads(text, parse_constant=_no_number, object_pairs_hook=_without_duplicates)
@@ -215,7 +215,7 @@ def parse_config(text: str | bytes) -> dict[str, Any]:
 
 
 def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -227,18 +227,18 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_config(path: Path) -> Architecture:
-    """The description of a `config.json`, or of a folder with one. Errors as in `from_config`; `NotFound`."""
+    """Reads the description of a `config.json`, or of a folder with one. Raises as `from_config`, and `NotFound`."""
     path = path / CONFIG if path.is_dir() else path
     try:
         if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise InvalidInput(f"{path} has more than {MAX_CONFIG_BYTES} bytes: that is no {CONFIG}", field="path")
+            raise InvalidInput(f"{path} has more than {MAX_CONFIG_BYTES} bytes, too many for a {CONFIG}", field="path")
         return from_config(parse_config(path.read_bytes()))
     except (FileNotFoundError, NotADirectoryError):
-        raise NotFound(f"there is no {path}; a Hugging Face folder has a {CONFIG}") from None
+        raise NotFound(f"there is no {path}; a Hugging Face folder must have a {CONFIG}") from None
 
 
 def from_config(config: Mapping[str, Any]) -> Architecture:
-    """The description of a causal language model of transformers.
+    """Converts the configuration of a causal language model of transformers to a description.
 
     Raises `InvalidInput` that names every field which is missing, wrong or not expressible: `errors` has one mapping
     for each, with field, value, allowed and detail.
@@ -248,11 +248,11 @@ def from_config(config: Mapping[str, Any]) -> Architecture:
     if "auto_map" in config:
         fields.ignore("auto_map")
     if "auto_map" in config and kind != "mobilellm":
-        fields.fault("auto_map", config["auto_map"], "its own code cannot be expressed", "omit it")
+        fields.fault("auto_map", config["auto_map"], "a model with its own code cannot be expressed", "no auto_map")
     if kind not in _READERS:
         fields.ignore(*config)  # the meaning of its fields is unknown
     _check_quantisation(fields)
-    # A model that scores tokens, with or without its output.
+    # Models that score tokens, with or without their output.
     names: list[Any] = fields.get("architectures", (list,), "a list", [])
     for name in names:
         if not str(name).endswith(_CLASSES) and str(name) not in _WITHOUT_OUTPUT:
@@ -283,16 +283,16 @@ def _check_quantisation(fields: Fields) -> None:
 
 
 def to_config(architecture: Architecture) -> dict[str, Any]:
-    """The `config.json` of this model for transformers.
+    """Converts the model to a `config.json` for transformers.
 
-    Raises `InvalidInput` naming the fields in which the model differs from the nearest one of transformers.
+    Raises `InvalidInput` naming the fields in which the model differs from the nearest model of transformers.
     """
     nearest: tuple[str, list[tuple[str, Any, Any]]] | None = None
     refused: list[str] = []
     for kind, config in _nearest_configurations(architecture):
         try:
             restored = from_config({"model_type": kind, **config})
-        except InvalidInput:  # its first layer is not of this type
+        except InvalidInput:  # the model's first layer is not of this type
             continue
         if restored == architecture:
             if (reason := _unloadable(kind, config)) is None:
@@ -326,7 +326,7 @@ _EXPRESSIBLE = (
 
 
 def _differences(ours: Any, theirs: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Path, our and their value of each difference between two canonical descriptions; None: the default."""
+    """Path, our and their value of each difference between two canonical descriptions; None means the default."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         if ours.get("kind") != theirs.get("kind"):
             yield f"{path}.kind".lstrip("."), ours.get("kind"), theirs.get("kind")

@@ -13,7 +13,7 @@ from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.validation import short
 
 _MAX_ERRORS = 20
-"""Maximum number of fields in an error."""
+"""Maximum number of fields in one error."""
 REQUIRED: Any = object()
 _POSITIVE = "a positive number"
 _Value = TypeVar("_Value")
@@ -27,7 +27,7 @@ ACTIVATIONS: Mapping[str, Activation] = {
     "silu": "silu",
     "swish": "silu",
 }
-"""Names of transformers → ours; the first name of each is written."""
+"""Names of activations in transformers → ours; the first name of each activation is written."""
 WRITTEN = {ACTIVATIONS[theirs]: theirs for theirs in reversed(list(ACTIVATIONS))}
 
 
@@ -45,11 +45,11 @@ class Fields:
         self._errors.append({"field": field, "value": value, "allowed": allowed, "detail": detail})
 
     def ignore(self, *fields: str) -> None:
-        """Accepts fields that do not change what a model computes."""
+        """Marks fields as read that do not change a model's output."""
         self._read.update(fields)
 
     def finish(self) -> None:
-        """Raises the collected faults, and one for each field that was not read, whose meaning is unknown."""
+        """Raises one error with the collected faults, and a fault for each unread field, whose meaning is unknown."""
         for field, value in self.config.items():
             if field not in self._read and value is not None:
                 self.fault(field, value, "its effect on the model is unknown", "leave it out")
@@ -66,16 +66,16 @@ class Fields:
         )
 
     def value(self, field: str) -> Any:
-        """The field's value; None if it is missing."""
+        """Value of the field; None if the field is missing."""
         self._read.add(field)
         return self.config.get(field)
 
     def get(self, field: str, kinds: tuple[type, ...], allowed: str, default: _Value) -> _Value:
-        """The value, of one of these types; the default if it is null or missing."""
+        """Value of the field, which must have one of these types; the default if it is null or missing."""
         value = self.value(field)
         if value is None:
             if default is REQUIRED:
-                self.fault(field, value, "it is missing", allowed)
+                self.fault(field, value, "must be given", allowed)
             return default
         if type(value) not in kinds:
             self.fault(field, value, f"must be {allowed}", allowed)
@@ -83,14 +83,14 @@ class Fields:
         return value  # type: ignore[no-any-return]
 
     def either(self, *fields: str) -> str:
-        """The name in use of a field with several names, whose values must agree."""
+        """Returns which of a field's alternative names the file uses; all given values must agree."""
         given = [field for field in fields if self.value(field) is not None]
         for field in given[1:]:
             self.fixed(field, self.config[given[0]], f"{given[0]} says {short(self.config[given[0]])}")
         return given[0] if given else fields[0]
 
     def count(self, field: str, default: int = REQUIRED, *, null: int | None = None) -> int:
-        """A positive integer; 1 if it is wrong. `null`: the meaning of null, if not the default."""
+        """Reads a positive integer; 1 if the value is wrong. `null` is the meaning of null, if not the default."""
         if null is not None and field in self.config and self.config[field] is None:
             default = null
         value = self.get(field, (int,), "a positive integer", default)
@@ -104,7 +104,7 @@ class Fields:
         return self.get(field, (bool,), "true or false", default)
 
     def fixed(self, field: str, required: Any, reason: str | None = None) -> None:
-        """Checks a field of which only one value can be expressed."""
+        """Adds a fault unless the field is absent or has the only value that a description can express."""
         value = self.value(field)
         if value is not None and value != required:
             allowed = json.dumps(required)
@@ -127,7 +127,7 @@ class Fields:
         return as_text(self.positive(field, default))
 
     def layer_types(self, allowed: tuple[str, str], layers: int, default: list[str]) -> list[str]:
-        """One of two kinds for each layer."""
+        """Reads `layer_types`, which has one of two kinds for each layer."""
         value = self.get("layer_types", (list,), "a list", default)
         if len(value) != layers:
             self.fault("layer_types", value, f"must have {layers} entries, as num_hidden_layers", f"{layers} entries")
@@ -144,7 +144,7 @@ class Fields:
         share: float | None = None,
         beside: tuple[str, str] = ("rope_theta", "partial_rotary_factor"),
     ) -> dict[str, Any]:
-        """Rotary positions, plain or with Llama 3's scaling.
+        """Reads rotary positions, plain or with Llama 3's scaling.
 
         Args:
             theta: default base.
@@ -152,8 +152,8 @@ class Fields:
             share: default share of each head that is rotated; None for a type that rotates whole heads.
             beside: this type's names of base and share outside `rope_parameters`.
 
-        transformers reads `rope_scaling` if it is given, else `rope_parameters`, and missing values from outside. If
-        they disagree, one of them is a mistake.
+        transformers reads `rope_scaling` if it is given, else `rope_parameters`, and takes missing values from outside.
+        If the two disagree, one of them is a mistake.
         """
         faults = len(self._errors)
         given = [name for name in ("rope_scaling", "rope_parameters") if self.get(name, (dict,), "an object", None)]
@@ -164,8 +164,10 @@ class Fields:
         return rotaries[0]
 
     def rotary_by_type(self, types: Mapping[str, tuple[int, str]], context: int) -> dict[str, dict[str, Any]]:
-        """Rotary positions, as by `rotary`, of each type of layers: type → default theta and its name outside
-        `rope_parameters`, which has one object per type. `rope_scaling` belongs to full_attention.
+        """Reads rotary positions, as `rotary`, for each type of layers.
+
+        `types` maps the type to its default theta and the name of theta outside `rope_parameters`, which has one object
+        per type. `rope_scaling` belongs to full_attention.
         """
         given: dict[str, Any] = dict(self.get("rope_parameters", (dict,), "an object", {}))
         found: dict[str, dict[str, Any]] = {}
@@ -192,7 +194,7 @@ class Fields:
         share: float | None,
         beside: tuple[str, str],
     ) -> dict[str, Any]:
-        """The rotary positions of the object with this name."""
+        """Reads the rotary positions of the object `given`, whose field is `name`."""
         inner: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
         for key, theirs in zip(("rope_theta", "partial_rotary_factor"), beside, strict=True):
             outer = self.value(theirs)
@@ -229,7 +231,7 @@ class Fields:
         return {"kind": "rotary", "theta": as_number(base), **percent, **({"scaling": scaling} if scaling else {})}
 
     def _percent(self, field: str, share: Any, may_be_part: bool) -> dict[str, Any]:
-        """The percentage of a head that is rotated, unless it is 100."""
+        """Percentage of a head that is rotated, as a field of the description; empty for 100."""
         percent = 100 * share if type(share) in (int, float) else 0
         if not may_be_part:
             if share != 1:
@@ -241,7 +243,7 @@ class Fields:
         return {}
 
     def _positive(self, field: str, value: Any) -> float:
-        """A positive number; 1 if it is wrong."""
+        """Checks a positive number; 1 if the value is wrong."""
         if is_positive(value):
             return value  # type: ignore[no-any-return]
         self.fault(field, value, f"must be {_POSITIVE}", f"more than 0, at most {MAX_FLOAT32:.2g}")

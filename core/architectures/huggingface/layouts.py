@@ -1,4 +1,4 @@
-"""Differences between the layers of a type of transformers: windows, positions, kinds."""
+"""Mixers of each layer by type of transformers: windows, positions and kinds of layers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgefront.core.architectures.numbers import as_number
 
 Block = dict[str, Any]
 Layout = Callable[[Fields, int, Block], list[Block]]
-"""The mixers of a number of layers, from the common fields of attention."""
+"""Function from the number of layers and the common fields of attention to the mixer of each layer."""
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
@@ -21,7 +21,7 @@ def same(_fields: Fields, layers: int, attention: Block) -> list[Block]:
 
 
 def _window(fields: Fields) -> int | None:
-    """4096 if missing, None if null."""
+    """Size of the sliding window: 4096 if missing, None if null."""
     return fields.count("sliding_window", 4096) if fields.config.get("sliding_window", 0) is not None else None
 
 
@@ -30,7 +30,7 @@ def mistral(fields: Fields, layers: int, attention: Block) -> list[Block]:
 
 
 def qwen(fields: Fields, layers: int, attention: Block) -> list[Block]:
-    # All files have the window and its first layer, even if it is not used.
+    # All files have the window and its first layer, even if they do not use the window.
     fields.ignore("sliding_window", "max_window_layers")
     window = _window(fields) if fields.flag("use_sliding_window", False) else None
     first = layers
@@ -56,7 +56,7 @@ def smollm3(fields: Fields, layers: int, attention: Block) -> list[Block]:
 
 
 def _rotated_layers(fields: Fields, layers: int) -> list[bool]:
-    """Whether each layer has rotary positions: all but every fourth, unless the file lists them."""
+    """Whether each layer has rotary positions: all except every fourth, unless the file lists the layers."""
     step = fields.count("no_rope_layer_interval", 4)
     given: Any = fields.get("no_rope_layers", (list,), "a list", None)
     derived = [bool((layer + 1) % step) for layer in range(layers)]
@@ -69,7 +69,7 @@ def _rotated_layers(fields: Fields, layers: int) -> list[bool]:
 
 
 def gemma3(fields: Fields, layers: int, attention: Block) -> list[Block]:
-    """`attention` has the rotary base of local layers."""
+    """Mixers of Gemma 3's layers. `attention` has the rotary base of local layers."""
     step = fields.count("sliding_window_pattern", 6)
     derived = [SLIDING if (layer + 1) % step else FULL for layer in range(layers)]
     types, window = fields.layer_types((FULL, SLIDING), layers, derived), _window(fields)
@@ -98,7 +98,7 @@ def lfm2(fields: Fields, layers: int, attention: Block) -> list[Block]:
 
 
 def lfm2_inner(fields: Fields) -> int:
-    """d_inner: 2/3 of the given width, times a factor, rounded up to a multiple as in its code."""
+    """Width d_inner: 2/3 of the given width, times a factor, rounded up to a multiple as in LFM2's code."""
     inner = fields.count(fields.either("block_ff_dim", "intermediate_size"))
     fields.ignore("block_ffn_dim_multiplier", "block_multiple_of")
     if not fields.flag("block_auto_adjust_ff_dim", True):

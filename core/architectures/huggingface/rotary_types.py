@@ -1,4 +1,4 @@
-"""The types of transformers with rotary positions. Each is declared once, for its reader and its writer."""
+"""Types of transformers with rotary positions. One declaration of a type serves its reader and its writer."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Parts:
 
     @property
     def mixers(self) -> list[Any]:
-        """The first block of each layer."""
+        """First block of each layer."""
         return list(self.architecture.blocks[::2][: self.layers])
 
 
 def bounded(fields: Fields, name: str) -> int:
-    """Number of layers; 1 if it exceeds the maximum of a description."""
+    """Number of layers in the field `name`; 1 if it exceeds a description's maximum."""
     layers = fields.count(name)
     if layers > MAX_LAYER_PAIRS:
         fields.fault(name, layers, f"a description has at most {MAX_LAYER_PAIRS} layers", f"1 to {MAX_LAYER_PAIRS}")
@@ -45,7 +45,7 @@ def bounded(fields: Fields, name: str) -> int:
 
 
 def tokens(architecture: Architecture) -> Config:
-    """Vocabulary fields. Special tokens are the tokenizer's."""
+    """Vocabulary fields of a configuration; special tokens are null, because the tokenizer defines them."""
     return {
         "vocab_size": architecture.embedding.vocab_size,
         "tie_word_embeddings": architecture.output.tied,
@@ -62,21 +62,21 @@ _ALL_OR_NONE: tuple[str | None, Biases, bool] = ("attention_bias", "all", False)
 
 @dataclass(frozen=True)
 class RotaryType:
-    """Properties of a type. Numbers and flags are the defaults of missing fields."""
+    """Properties of a type of transformers. Numbers and flags are the defaults of missing fields."""
 
     name: str
-    """Prefix of its class names."""
+    """Prefix of the type's class names."""
     layout: Layout = layouts.same
     context: int = 2048
     eps: float = 1e-6
     theta: int = 10_000
     tied: bool = False
     bias: tuple[str | None, Biases, bool] = _ALL_OR_NONE
-    """Field, the biases of attention if it is true, and its default; without a field always these biases."""
+    """Field, biases of attention if the field is true, and the field's default; without a field always these biases."""
     mlp_bias: bool = False
-    """Whether it has a field mlp_bias."""
+    """Whether the type has a field mlp_bias."""
     grouped: bool = True
-    """Whether it has a field num_key_value_heads."""
+    """Whether the type has a field num_key_value_heads."""
     groups: int | None = None
     """Default of num_key_value_heads; None: num_attention_heads."""
     d_head: int | None = None
@@ -85,9 +85,9 @@ class RotaryType:
     norm_kind: NormKind = "rms"
     gated: bool = True
     parallel: tuple[str | None, Parallel, bool] | None = None
-    """Field, the value of `parallel` if it is true, and its default."""
+    """Field, value of `parallel` if the field is true, and the field's default."""
     share: float | None = None
-    """Default share of each head that is rotated; None: whole heads, and the type has head_dim."""
+    """Default share of each head that is rotated; None for whole heads, and for a type with head_dim."""
     activation: str = "silu"
     multipliers: bool = False
     scaled: bool = False
@@ -98,10 +98,10 @@ class RotaryType:
     tie_names: tuple[str, ...] = ("tie_word_embeddings",)
     rope_names: tuple[str, str] = ("rope_theta", "partial_rotary_factor")
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of which only this value can be expressed."""
+    """Fields with only one value that a description can express."""
 
     def read(self, fields: Fields) -> Config:
-        """The description of a configuration."""
+        """Converts a configuration of this type to a description."""
         for name, only in self.fixed.items():
             fields.fixed(name, only)
         layers, heads = bounded(fields, "num_hidden_layers"), fields.count("num_attention_heads")
@@ -146,7 +146,7 @@ class RotaryType:
         return model
 
     def _rotary(self, fields: Fields, context: int) -> tuple[Config, Block]:
-        """Positions, and further fields of local layers."""
+        """Positions, and additional fields of local layers."""
         if not self.scaled:
             return fields.rotary(self.theta, context, self.share, self.rope_names), {}
         by_type = fields.rotary_by_type(
@@ -158,7 +158,7 @@ class RotaryType:
         return by_type[FULL], {"theta": by_type[SLIDING]["theta"]}
 
     def write(self, parts: Parts) -> Config:
-        """The configuration nearest to a model."""
+        """Writes the configuration of this type nearest to a model."""
         architecture, attention = parts.architecture, parts.attention
         positions = architecture.positions
         assert isinstance(positions, RotaryPositions)
@@ -209,7 +209,7 @@ class RotaryType:
         return config | self._layers_written(parts, config)
 
     def _layers_written(self, parts: Parts, config: Config) -> Config:
-        """The fields that describe single layers."""
+        """Fields of the configuration that describe single layers."""
         if self.layout is layouts.mistral:
             return {"sliding_window": parts.attention.window}
         if self.layout is layouts.lfm2:
@@ -339,11 +339,11 @@ TYPES: Mapping[str, RotaryType] = {
         fixed={"hidden_act": "silu", "block_use_swiglu": True, "use_pos_enc": True},
     ),
 }
-"""In the order in which the writers are tried."""
+"""Types by name, in the order in which their writers are tried."""
 
 
 def read_lfm2(fields: Fields) -> Config:
-    """As declared, and checks fields that published files repeat under other names."""
+    """Reads a configuration of lfm2, and checks fields that published files repeat under other names."""
     model = TYPES["lfm2"].read(fields)
     for name, expected, others in (
         ("hidden_size", model["d_model"], ("block_dim", "conv_dim", "conv_dim_out")),
@@ -357,7 +357,7 @@ def read_lfm2(fields: Fields) -> Config:
 
 
 def read_mobilellm(fields: Fields) -> Config:
-    """Llama as in facebook/MobileLLM's code (Liu et al. 2024, arXiv 2402.14905): `share_embedding` ties the output."""
+    """Reads a configuration of MobileLLM (Liu et al. 2024, arXiv 2402.14905); `share_embedding` ties the output."""
     fields.fixed("layer_sharing", False, "layers that share weights cannot be expressed")
     tied = fields.flag("share_embedding", REQUIRED) is True
     model = RotaryType("MobileLLM", eps=1e-5, mlp_bias=True).read(fields)

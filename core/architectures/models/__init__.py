@@ -1,5 +1,6 @@
-"""Named models: those of the papers and their alternatives, one file per family, and published models of the Hugging
-Face Hub by id."""
+"""Named models: models of the papers and their alternatives, one file per family, and published models of the Hugging
+Face Hub by id.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +22,14 @@ _FAMILIES = (decoders, transformer_xl, srupp, translation, bert)
 
 @lru_cache(maxsize=1)
 def named_models() -> Mapping[str, NamedModel]:
-    """Every named model by name, without those of the Hub."""
+    """Every named model by name, without published models of the Hub."""
     return {model.name: model for family in _FAMILIES for model in family.models()}
 
 
 def named_model(name: str) -> NamedModel:
-    """The named model, or the published one of this Hub id.
+    """Returns the model of this name, or the published model of this Hub id.
 
-    Raises `NotFound` that names the nearest ones, and `InvalidInput` for a published model without a description.
+    Raises `NotFound` that names the nearest models, and `InvalidInput` for a published model without a description.
     """
     if (model := named_models().get(name)) is not None:
         return model
@@ -38,7 +39,7 @@ def named_model(name: str) -> NamedModel:
 
 
 def nearest_models(name: str) -> str:
-    """Suggestions in place of an unknown name, to follow `no model named 'gtp2'; `."""
+    """Suggestions for an unknown model name, as the end of a message after `no model named 'gtp2'; `."""
     if "/" in name:
         return existing(name, published_models(), f"{_LIST} --published")
     return existing(name, named_models(), _LIST)

@@ -1,4 +1,4 @@
-"""Named models, and the architectures of published models that have a description."""
+"""Named models, and the architectures of published models with a description."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class NamedModel(NamedTuple):
 
 
 def blocks_of(pattern: str, n_head: int, d_inner: int) -> tuple[Block, ...]:
-    """The blocks of a pattern: s is attention with `n_head` heads, f feed-forward of width `d_inner`."""
+    """Blocks of a pattern: s is attention with `n_head` heads, f feed-forward of width `d_inner`."""
     letters: dict[str, Block] = {"s": Attention(n_head=n_head), "f": FeedForward(d_inner=d_inner)}
     return tuple(letters[letter] for letter in expand(pattern))
 
 
 @lru_cache(maxsize=1)
 def described_models() -> Mapping[str, Architecture]:
-    """Hub id → architecture, of every published model with a description."""
+    """Hub id → architecture, for every published model with a description."""
     expressions = ((id_, expressed(model)) for id_, model in published_models().items())
     return {id_: expression for id_, expression in expressions if isinstance(expression, Architecture)}
 
 
 def published_architecture(model: PublishedModel) -> Architecture:
-    """The architecture of a published model; `InvalidInput` with the reason if there is none."""
+    """Architecture of a published model; raises `InvalidInput` with the reason if there is none."""
     architecture = expressed(model)
     if isinstance(architecture, str):
         allowed = "a model that `edgefront model list --published` lists as expressible"
@@ -62,13 +62,13 @@ def expressed(model: PublishedModel) -> Architecture | str:
         return _lacking(model) or error.detail
     if any(model.config.get(field) is not None for field in _LENGTHS):
         return architecture
-    # The reader sets the default length of the type, which no source states.
+    # The reader would set the type's default length, although no source states a length.
     stated = {name: value for name, value in architecture.canonical.items() if name != "context_length"}
     return Architecture.parse(stated)
 
 
 def published_view(model: PublishedModel) -> PublishedView:
-    """The facts about a published model with its digest and its parameters, or the reason why it has none."""
+    """Facts about a published model with digest and parameters, or with the reason why it has no description."""
     architecture, facts = expressed(model), dict(model)
     if isinstance(architecture, str):
         return PublishedView(**facts, not_expressible=architecture)

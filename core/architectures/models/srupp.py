@@ -1,8 +1,8 @@
-"""SRU++ on enwik8, WikiText-103 and Billion Word, and SRU at the same widths.
+"""Named models of SRU++ on enwik8, WikiText-103 and Billion Word, and of SRU at the same widths.
 
-All have ten layers. On bytes, embedding and output are untied; on words they are one adaptive embedding of width 1024,
-not multiplied by √d, whose projections are tied as well on WikiText-103 (the authors' scripts, branch 3.0.0-dev). The
-published commands have no layer norms except inside SRU++.
+All models have ten layers. On bytes, embedding and output are untied. On words the models have one adaptive embedding
+of width 1024, not multiplied by √d; on WikiText-103 its projections are tied as well (the authors' scripts, branch
+3.0.0-dev). The published commands have layer norms only inside SRU++.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _Corpus = Literal["enwik8", "wt103", "lm1b"]
 
 
 def models() -> Iterator[NamedModel]:
-    """The tables of the paper, then SRU without attention and layer norm."""
+    """Yields the models of the paper's tables, then SRU without attention and layer norm."""
     yield _srupp("srupp-small", "Tables 1 and 2", 1920, 480)
-    # Table 2 adjusts the width to 42M and does not print it: the nearest multiple of 8, with d_attn a quarter of it.
+    # Table 2 adjusts the width to 42M without printing it. Here it is the nearest multiple of 8, and d_attn a quarter.
     adjusted = "Table 2 (42M; the width is inferred)"
     yield _srupp("srupp-small-k2", f"{adjusted}, attention in every second layer", 1976, 494, every(2))
     yield _srupp("srupp-small-k5", f"{adjusted}, attention in layers 5 and 10", 2008, 502, every(5))
@@ -66,12 +66,12 @@ def models() -> Iterator[NamedModel]:
 
 
 def every(k: int) -> Collection[int]:
-    """The layers, counted from 1, that attend if every k-th does."""
+    """Layers, counted from 1, that attend if every k-th layer does."""
     return range(k, 11, k)
 
 
 def srupp_layers(d_attn: int, attention: Collection[int], n_layer: int = 10, n_head: int = 1) -> tuple[Srupp, ...]:
-    """Layers of SRU++; those in `attention` (counted from 1) have attention."""
+    """Ten or `n_layer` layers of SRU++, with attention in the layers `attention` (counted from 1)."""
     return tuple(
         Srupp(d_attn=d_attn, n_head=n_head) if layer in attention else Srupp(d_attn=d_attn, attends="none")
         for layer in range(1, n_layer + 1)
@@ -79,7 +79,7 @@ def srupp_layers(d_attn: int, attention: Collection[int], n_layer: int = 10, n_h
 
 
 def stack(d_model: int, blocks: Block | tuple[Block, ...], corpus: _Corpus = "enwik8") -> Architecture:
-    """A recurrent language model of a corpus, with these blocks or ten times one block."""
+    """Recurrent language model of a corpus, with these blocks or ten times one block."""
     embedding, output = _embedding_and_output(corpus)
     return Architecture(
         d_model=d_model,

@@ -1,7 +1,7 @@
-"""Transformer-XL, Sandwich Transformer and PAR Transformer, and further models of Transformer-XL's authors and LTS.
+"""Named models: Transformer-XL, Sandwich and PAR Transformer, and more models of Transformer-XL's authors and LTS.
 
-Layer norms follow the residual sum and all layers share one pair u, v, as in the papers' code; `clamp` is that of their
-evaluation.
+Layer norms follow the residual sum and all layers share one pair u, v, as in the papers' code; `clamp` is the value of
+the papers' evaluation.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ _XL = "Transformer-XL (arXiv 1901.02860)"
 _PAR = "PAR Transformer (arXiv 2009.04534v3)"
 
 _ENWIK8, _TEXT8 = 204, 27
-"""Characters of the two corpora, as Transformer-XL's code reads them."""
+"""Number of characters of enwik8 and text8, as read by Transformer-XL's code."""
 _NARROW_TAILS = WIKITEXT_103.model_copy(update={"div": 4})
 _Model = partial(Architecture, norm="post", activation="relu")
 
 
 def models() -> Iterator[NamedModel]:
-    """PAR's tables, row by row; then the other models of Transformer-XL."""
+    """Yields the models of PAR's tables, row by row, then Transformer-XL's other models."""
     for name, pattern in (
         ("transformer-xl", "(sf)x16"),
         ("sandwich", "(s)x6 (sf)x10 (f)x6"),
         ("par", "(sfff)x6 (f)x8"),
     ):
-        # PAR Table A1; evaluated with 64 tokens after 640.
+        # PAR Table A1; evaluated on segments of 64 tokens after a memory of 640.
         base = _Model(
             d_model=512,
             positions=RelativePositions(clamp=400),
@@ -42,7 +42,7 @@ def models() -> Iterator[NamedModel]:
         ("sandwich", "(s)x6 (sf)x12 (f)x6"),
         ("par", "(sfff)x7(f)x8"),
     ):
-        # PAR §3.1; evaluated with 128 tokens after 1600. The tails of the embedding are narrowed by 4, as NVIDIA's.
+        # PAR §3.1; evaluated with 128 tokens after 1600. The embedding's tails are narrowed by 4, as in NVIDIA's code.
         large = _Model(
             d_model=1024,
             positions=RelativePositions(clamp=1000),
@@ -84,7 +84,7 @@ def models() -> Iterator[NamedModel]:
 
 
 def _characters(d_model: int, clamp: int, vocab_size: int, pattern: str, d_inner: int) -> Architecture:
-    """One softmax, tied and with a bias."""
+    """Character model: one softmax, tied and with a bias."""
     return _Model(
         d_model=d_model,
         positions=RelativePositions(clamp=clamp),

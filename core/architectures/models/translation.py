@@ -1,8 +1,8 @@
-"""Translation from German to English (IWSLT'14): SRU++ and the Transformer that it is compared with.
+"""Named models of translation from German to English (IWSLT'14): SRU++ and the Transformer to which it is compared.
 
-SRU++ (arXiv 2102.12459) Table 8 and Appendix B give d, d', the layers and the sizes in all. The rest is taken from the
-code that it cites (arXiv 2009.07253, asappresearch/imitkd): embeddings of width 256, one per language, an output tied
-to the target's. The sizes imply 20,914 tokens of both languages together; their division is unknown and even here.
+SRU++ (arXiv 2102.12459) Table 8 and Appendix B give d, d', the layers and the total sizes. All else is from the code
+that the paper cites (arXiv 2009.07253, asappresearch/imitkd): embeddings of width 256, one per language, an output tied
+to the target's. The sizes imply 20,914 tokens of both languages together, here divided equally for lack of a source.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _VOCABULARY, _WIDTH = 20_914 // 2, 256
 
 
 def models() -> Iterator[NamedModel]:
-    """The three rows of the table."""
+    """Yields the models of the three rows of the table."""
     yield NamedModel("srupp-iwslt", _TABLE, _srupp(range(1, 7)))
     yield NamedModel("srupp-iwslt-k2", f"{_TABLE}: attention in every second layer", _srupp((2, 4, 6)))
     yield NamedModel("transformer-iwslt", f"{_TABLE}: the Transformer of arXiv 2009.07253", _transformer())
 
 
 def _srupp(attention: Collection[int]) -> Architecture:
-    """Six layers each; the decoder attends to the source and its own tokens in the same layers."""
+    """SRU++ with six layers each; the decoder attends to the source and its own tokens in the layers `attention`."""
     layers = range(1, 7)
     return _translator(
         1024,
@@ -45,7 +45,7 @@ def _srupp(attention: Collection[int]) -> Architecture:
 
 
 def _transformer() -> Architecture:
-    """Eight layers each."""
+    """Transformer with eight layers each in encoder and decoder."""
     embedding = Embedding(vocab_size=_VOCABULARY, scaled=True)
     encoder: list[Block] = [Attention(n_head=4), FeedForward(d_inner=1024)]
     decoder: list[Block] = [encoder[0], Attention(n_head=4, attends="source"), encoder[1]]

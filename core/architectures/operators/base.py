@@ -1,7 +1,7 @@
 """Samples, repairs, mutates and crosses genomes of a space, coded as the rows of a matrix.
 
-Columns are assigned in the order of the genes: each is sampled from its permitted values given the columns before it,
-kept, or moved to the nearest permitted value. So every row is a genome of the space, and repairing it changes nothing.
+Columns are assigned in the order of the genes. Each value is sampled from the values permitted given the columns
+before, kept, or moved to the nearest permitted value. So every row is a genome of the space that repair leaves as is.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from edgefront.core.architectures.block import Block
 from edgefront.core.architectures.gene import GENES, WIDTHS, Gene, Value, block_of
 
 NO_BLOCK = -1
-"""Number that stands for an absent block."""
+"""Number of an absent block."""
 NumberedBlock = tuple[str, dict[str, Value]]
 """Kind of a block, and the values of its genes."""
 _WIDTHS = frozenset(name for names in WIDTHS.values() for name in names)
 
 Codes = NDArray[np.int16]
-"""(n, n_columns): one genome in each row; a code is the index of a value in its gene."""
+"""Array (n, n_columns) with one genome in each row; a code is the index of a value in its gene."""
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 RESAMPLE = -1
-"""Code of a value that is to be sampled."""
+"""Code of a value to be sampled."""
 
 
 class Table:
     """Sets of permitted values of a gene; earlier columns decide which set applies.
 
     Args:
-        values: the gene's.
-        out_of_space: other values in genomes of another space, which are moved to the nearest; their codes follow.
+        values: values of the gene.
+        out_of_space: values in genomes of another space, which move to the nearest permitted value; their codes follow.
         sets: the permitted values; no set is empty.
     """
 
@@ -53,7 +53,7 @@ class Table:
             self._nearest[row] = [code_of[_nearest(permitted, value)] for value in (*values, *out_of_space)]
 
     def assigned(self, sets: NDArray[np.integer[Any]] | int, proposed: Codes, draws: Floats) -> Codes:
-        """(n, m) the permitted codes nearest to the proposed ones, or uniformly sampled ones for `RESAMPLE`.
+        """Permitted codes (n, m) nearest to the proposed codes, or uniformly sampled codes for `RESAMPLE`.
 
         Args:
             sets: index of the set that applies: for all, for each row, (n, 1), or for each column, (n, m).
@@ -65,7 +65,7 @@ class Table:
 
 
 def _nearest(permitted: Sequence[Value], value: Value) -> Value:
-    """The nearest permitted value, the smaller of two; the first one for a value that is not a number."""
+    """Nearest permitted value, the smaller of two; the first permitted value if `value` is not a number."""
     if value in permitted:
         return value
     numbers = [item for item in permitted if isinstance(item, int)]
@@ -75,19 +75,19 @@ def _nearest(permitted: Sequence[Value], value: Value) -> Value:
 
 
 class Genes(Protocol):
-    """The interface of a space that the operators use."""
+    """Interface of a space that the operators use."""
 
     @property
     def gene_list(self) -> tuple[Gene, ...]: ...
     @property
     def depth(self) -> int: ...
     def values_with(self, name: str, d_model: int) -> tuple[Value, ...]:
-        """The values of a gene that fit this d_model."""
+        """Values of a gene that fit this d_model."""
         ...
 
 
 class GenomeOperators(ABC):
-    """The operators of one space. Columns are in the order of the genes; a gene per layer has one column per layer.
+    """Operators on the genomes of one space. Columns follow the genes; a gene per layer has one column per layer.
 
     The permitted values of a gene depend only on d_model unless a subclass overrides `assign`.
 
@@ -109,36 +109,36 @@ class GenomeOperators(ABC):
     # Operators ---------------------------------------------------------------------------------------------------
 
     def sample(self, count: int, rng: np.random.Generator) -> Codes:
-        """`count` genomes, each value uniform over those permitted given the values before it (LTS §3)."""
+        """Samples `count` genomes, each value uniform over the values permitted given earlier values (LTS §3)."""
         return self._assigned(np.full((count, self.n_columns), RESAMPLE, dtype=np.int16, order="F"), rng)
 
     def mutate(self, codes: Codes, rng: np.random.Generator, probability: float | Floats) -> Codes:
-        """Copies in which each value is sampled again with this probability; the others are kept or repaired.
+        """Copies in which each value is sampled again with this probability; all other values are kept or repaired.
 
-        Probabilities (n, 1) are one for each row, also in `cross`.
+        Probabilities (n, 1) apply one to each row, also in `cross`.
         """
         resampled = rng.random(codes.shape) < probability
         return self._assigned(np.where(resampled, np.int16(RESAMPLE), codes), rng)
 
     def cross(self, first: Codes, second: Codes, rng: np.random.Generator, probability: float | Floats = 0.5) -> Codes:
-        """Children of the pairs of rows by uniform crossover, repaired: each value from `second` with this
-        probability, else from `first`.
+        """Children of the pairs of rows by uniform crossover, repaired: each value from `second` with this probability,
+        else from `first`.
         """
         return self._assigned(np.where(rng.random(first.shape) < probability, second, first), rng)
 
     def repair(self, codes: Codes) -> Codes:
-        """The nearest genomes of the space: each value that is not permitted moves to the nearest permitted one."""
+        """Nearest genomes of the space: each forbidden value moves to the nearest permitted one."""
         return self._assigned(codes, None)
 
     def probabilities(self, count: int, rng: np.random.Generator, largest: float) -> Floats:
-        """(count, 1) mutation probabilities from 1 / n_columns to the largest, uniform in their logarithm."""
+        """Mutation probabilities (count, 1) from 1 / n_columns to the largest, uniform in their logarithm."""
         smallest = math.log(min(largest, 1.0 / self.n_columns))
         return np.exp(rng.uniform(smallest, math.log(largest), size=(count, 1)))
 
     # Genomes -----------------------------------------------------------------------------------------------------
 
     def encode(self, genomes: Sequence[Mapping[str, Any]]) -> Codes:
-        """The codes of these genomes, or of the nearest that the space permits."""
+        """Codes of these genomes, or of the nearest genomes that the space permits."""
         out_of_space: dict[str, list[Value]] = {}
         codes = np.empty((len(genomes), self.n_columns), dtype=np.int16)
         for name, columns in self.columns.items():
@@ -152,7 +152,7 @@ class GenomeOperators(ABC):
         return operators.repair(codes)
 
     def decode(self, codes: Codes) -> list[dict[str, Any]]:
-        """The genomes that the rows stand for."""
+        """Genomes that the rows encode."""
         read = {name: self._values[name][codes[:, columns]].tolist() for name, columns in self.columns.items()}
         per_layer = [(name, gene.per_layer) for name, gene in self.genes.items()]
         return [
@@ -161,17 +161,17 @@ class GenomeOperators(ABC):
         ]
 
     def _read(self, genome: Mapping[str, Any], name: str) -> Sequence[Value]:
-        """The values of a gene, one for each column; a genome of a deeper space has more."""
+        """Values of a gene, one for each column; excess values of a deeper space's genome are dropped."""
         values: Sequence[Value] = genome[name][: self.depth] if self.genes[name].per_layer else (genome[name],)
         return values
 
     # Assigning ----------------------------------------------------------------------------------------------------
 
     def assign(self, gene: Gene, codes: Codes, proposed: Codes, draws: Floats) -> None:
-        """Fills the columns of a gene in `codes`, after those of all genes before it.
+        """Fills the columns of a gene in `codes`, after the columns of all earlier genes.
 
         Args:
-            proposed: (n, columns of the gene) codes, which are taken where they are permitted, or `RESAMPLE`.
+            proposed: (n, columns of the gene) codes, which are used where permitted, or `RESAMPLE`.
             draws: (n, columns of the gene) uniform numbers from [0, 1).
         """
         by_width = gene.name in self._by_width
@@ -179,16 +179,16 @@ class GenomeOperators(ABC):
         codes[:, self.columns[gene.name]] = self._tables[gene.name].assigned(sets, proposed, draws)
 
     def table(self, name: str, sets: Iterable[Sequence[Value]]) -> Table:
-        """A table of a gene with these sets of permitted values."""
+        """Creates the table of a gene with these sets of permitted values."""
         return Table(self.genes[name].values, self._out_of_space.get(name, ()), list(sets))
 
     def numbers(self, name: str, codes: Codes) -> NDArray[np.int64]:
-        """(n, columns of the gene) the values of its codes."""
+        """Values of a gene's codes, (n, columns of the gene)."""
         return self._numbers[name][codes[:, self.columns[name]]]
 
     def _assigned(self, proposed: Codes, rng: np.random.Generator | None) -> Codes:
-        """`proposed` with its values sampled where it is `RESAMPLE`, and repaired elsewhere."""
-        # Column by column in memory, as they are assigned.
+        """Repairs `proposed`, and samples the values where it is `RESAMPLE`."""
+        # Column-major, because values are assigned by column.
         draws = np.zeros(proposed.shape) if rng is None else rng.random(proposed.shape[::-1]).T
         codes = np.empty_like(proposed, order="F")
         for name, columns in self.columns.items():
@@ -197,7 +197,7 @@ class GenomeOperators(ABC):
 
     @cached_property
     def _by_width(self) -> frozenset[str]:
-        """The genes whose values depend on d_model."""
+        """Genes whose values depend on d_model."""
         names = list(self.genes)
         after = names[names.index("d_model") + 1 :]
         return frozenset(name for name in after if len({tuple(values) for values in self._with_widths(name)}) > 1)
@@ -228,20 +228,20 @@ class GenomeOperators(ABC):
 
     @property
     def embedding_genes(self) -> tuple[str, ...]:
-        """The genes of embedding and output head, beside d_model."""
+        """Genes of embedding and output head, except d_model."""
         return tuple(name for name in ("d_embed", "div", "vocab_size", "output") if name in self.genes)
 
     @property
     @abstractmethod
     def blocks(self) -> list[NumberedBlock]:
-        """Every block that an architecture of the space may have, by its number."""
+        """Every block that an architecture of the space may have; its index is its number."""
 
     @abstractmethod
     def block_numbers(self, codes: Codes) -> NDArray[np.int64]:
-        """(n, longest) numbers of the blocks of each architecture in their order, padded with `NO_BLOCK`."""
+        """Numbers (n, longest) of the blocks of each architecture in their order, padded with `NO_BLOCK`."""
 
     def block(self, kind: str, d_model: int, values: Mapping[str, Any]) -> Block | None:
-        """One of `blocks` in a model of this width; None if it does not fit."""
+        """Builds one of `blocks` in a model of this width; None if the block does not fit."""
         fits = all(value in self._space.values_with(name, d_model) for name, value in values.items() if name in _WIDTHS)
         return block_of(kind, d_model, values) if fits else None
 
@@ -255,7 +255,7 @@ class GenomeOperators(ABC):
 
 
 def gathered(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The rows with their blocks moved to the front."""
+    """Moves the blocks of each row to the front."""
     present: Mask = numbers != NO_BLOCK
     packed = np.full_like(numbers, NO_BLOCK)
     row, _ = np.nonzero(present)
@@ -264,7 +264,7 @@ def gathered(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class ListOperators(GenomeOperators):
-    """Operators of a list of models, which have no blocks in common."""
+    """Operators of a space that is a list of models, which have no blocks in common."""
 
     _by_width = frozenset()
 
@@ -277,7 +277,7 @@ class ListOperators(GenomeOperators):
 
 
 class LtsOperators(GenomeOperators):
-    """GenomeOperators in which the permitted n_head and d_inner of each layer depend on d_model."""
+    """Operators of the LTS spaces, in which the permitted n_head and d_inner of each layer depend on d_model."""
 
     @cached_property
     def blocks(self) -> list[NumberedBlock]:

@@ -1,4 +1,4 @@
-"""Operators of layers that have a token mixer, a feed-forward block or both (`core.architectures.layers`)."""
+"""Operators of spaces of layers (`core.architectures.layers`) that have a token mixer, a feed-forward block or both."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from edgefront.core.architectures.operators.base import (
 )
 
 MAX_MUTATION_RATE = 0.5
-"""Largest mutation probability of neighbours of a model; the smallest is 1 / n_columns."""
+"""Maximum mutation probability of neighbours of a model; the minimum is 1 / n_columns."""
 
 
 class LayerGenes(Genes, Protocol):
@@ -53,8 +53,8 @@ class LayerGenes(Genes, Protocol):
 
 
 class LayerOperators(GenomeOperators):
-    """A layer may lack attention while the minimum share of attention can still be met, and feed-forward if it and the
-    next layer have a mixer.
+    """Operators of spaces of layers. A layer may lack attention while the minimum share of attention can still be met,
+    and may lack feed-forward if this and the next layer have a mixer.
     """
 
     def __init__(self, space: LayerGenes, out_of_space: Mapping[str, Sequence[Value]] | None = None) -> None:
@@ -62,7 +62,7 @@ class LayerOperators(GenomeOperators):
         self._layers = space
 
     def sample(self, count: int, rng: np.random.Generator) -> Codes:
-        """Uniform, or neighbours at all distances of the model that the search starts from."""
+        """Samples uniformly, or samples neighbours at all distances of the model that the search starts from."""
         if self._layers.seed is None:
             return super().sample(count, rng)
         model = np.repeat(self.encode([self._layers.seed]), count, axis=0)
@@ -85,7 +85,7 @@ class LayerOperators(GenomeOperators):
             codes[:, columns] = np.where(self._uniform(codes), codes[:, columns][:, :1], codes[:, columns])
 
     def _decided(self, codes: Codes, proposed: Codes, draws: Floats) -> Codes:
-        """(n, depth) codes of the deciding gene."""
+        """Codes (n, depth) of the deciding gene."""
         depth = self.numbers("n_layer", codes)[:, 0]
         room = depth - self._least(codes, depth)
         if self._layers.deciding in UNIFORM_GENES:
@@ -99,7 +99,7 @@ class LayerOperators(GenomeOperators):
         return decided
 
     def _may_lack(self, codes: Codes) -> Mask:
-        """(n, depth) whether a layer may lack feed-forward: it has a mixer, and so has the next layer, if any."""
+        """Whether a layer may lack feed-forward, (n, depth): it has a mixer, and so has the next layer, if any."""
         depth = self.numbers("n_layer", codes)
         layer = np.arange(self.depth)
         deciding = self._layers.deciding
@@ -109,14 +109,14 @@ class LayerOperators(GenomeOperators):
         return may_lack
 
     def _least(self, codes: Codes, depth: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(n,) minimum number of layers that attend."""
+        """Minimum number of layers that attend, (n,)."""
         if MIN_ATTENTION not in self.columns:
             return np.zeros(len(codes), dtype=np.int64)
         least: NDArray[np.int64] = self._shares[codes[:, self.columns[MIN_ATTENTION].start], depth]
         return least
 
     def _uniform(self, codes: Codes) -> Mask:
-        """(n, 1) whether all layers have the widths of the first."""
+        """Whether all layers have the widths of the first, (n, 1)."""
         if "layers" not in self.columns:
             return np.zeros((len(codes), 1), dtype=bool)
         return np.array([value == UNIFORM for value in self.genes["layers"].values])[codes[:, self.columns["layers"]]]
@@ -131,23 +131,23 @@ class LayerOperators(GenomeOperators):
 
     @cached_property
     def _attending(self) -> Mask:
-        """Whether a value of the deciding gene means attention, by its code."""
+        """Whether a value of the deciding gene means attention, by code."""
         return np.array([value in self._layers.can_attend for value in self.genes[self._layers.deciding].values])
 
     @cached_property
     def _attention(self) -> Table:
-        """Values of the deciding gene where a layer must attend (0) and where it may (1)."""
+        """Values of the deciding gene for a layer that must attend (set 0) and one that may (set 1)."""
         name = self._layers.deciding
         return self.table(name, [self._layers.attending_values, self.genes[name].values])
 
     @cached_property
     def _groups(self) -> Table:
-        """n_kv_head, by the code of n_head."""
+        """Values of n_kv_head, by the code of n_head."""
         return self.table("n_kv_head", [self._layers.groups_of(int(n)) for n in self.genes["n_head"].values])
 
     @cached_property
     def _inner(self) -> Table:
-        """d_inner where a layer must have feed-forward (0) and where it may (1)."""
+        """Values of d_inner for a layer that must have feed-forward (set 0) and one that may lack it (set 1)."""
         return self.table("d_inner", [self._layers.inner_values, self.genes["d_inner"].values])
 
     # Blocks ------------------------------------------------------------------------------------------------------
@@ -186,6 +186,6 @@ class LayerOperators(GenomeOperators):
 
     @cached_property
     def _widths(self) -> dict[str, tuple[Value, ...]]:
-        """The genes of attention, of those that the space has."""
+        """Genes of attention that the space has, with their values."""
         names = ("d_head", "n_head", "n_kv_head", "window")
         return {name: self.genes[name].values for name in names if name in self.genes}

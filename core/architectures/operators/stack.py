@@ -38,7 +38,7 @@ class StackGenes(Genes, Protocol):
 
 
 class StackOperators(GenomeOperators):
-    """A kind is permitted while the minimum shares can still be met if all blocks not yet assigned attend."""
+    """Operators of stacks. A kind is permitted if the minimum shares can be met when all unassigned blocks attend."""
 
     def __init__(self, space: StackGenes, out_of_space: Mapping[str, Sequence[Value]] | None = None) -> None:
         super().__init__(space, out_of_space)
@@ -53,7 +53,7 @@ class StackOperators(GenomeOperators):
             super().assign(gene, codes, proposed, draws)
 
     def _assign_kinds(self, codes: Codes, proposed: Codes, draws: Floats) -> None:
-        """From the last block to the first: where the shares force attention, it comes early (PAR §2.2)."""
+        """Assigns kinds from the final block to the first, so that forced attention comes early (PAR §2.2)."""
         start, kinds = self.columns["kind"].start, self._kinds
         depth = self.numbers(self._depth_gene, codes)[:, 0]
         least_attention, least_mixing = (self._least(codes, share) for share in (MIN_ATTENTION, MIN_MIXING))
@@ -75,7 +75,7 @@ class StackOperators(GenomeOperators):
             mixing += kinds.mixes[kind] & visible
 
     def _assign_attends(self, codes: Codes, proposed: Codes, draws: Floats) -> None:
-        """From the first SRU++ block to the last: where the share forces attention, it comes late (SRU++ §5)."""
+        """Assigns `attends` from the first SRU++ block on, so that forced attention comes late (SRU++ §5)."""
         start, kinds = self.columns["attends"].start, self._kinds
         visible = np.arange(self.depth) < self.numbers(self._depth_gene, codes)
         kind = codes[:, self.columns["kind"]]
@@ -93,14 +93,14 @@ class StackOperators(GenomeOperators):
             attention += here & attends[value]
 
     def _least(self, codes: Codes, share: str) -> NDArray[np.int64]:
-        """(n, depth + 1) minimum number of blocks by `MinimumShare`, for each number of all blocks."""
+        """Minimum number of blocks by `MinimumShare`, for each total number of blocks, (n, depth + 1)."""
         if share not in self.columns:
             return np.zeros((len(codes), self.depth + 1), dtype=np.int64)
         return self._shares[share][codes[:, self.columns[share].start]]
 
     @cached_property
     def _subsets(self) -> Table:
-        """Every set of kinds: its index is the sum of 2ᵏ over the kinds' codes k."""
+        """Table of every set of kinds, whose index is the sum of 2ᵏ over the kinds' codes k."""
         kinds = self.genes["kind"].values
         subsets = (
             [kind for kind, bit in zip(kinds, self._bits, strict=True) if index & bit]
@@ -114,13 +114,13 @@ class StackOperators(GenomeOperators):
 
     @cached_property
     def _attending(self) -> Table:
-        """Values of `attends` where SRU++ must attend (0) and where it may (1)."""
+        """Values of `attends` for an SRU++ block that must attend (set 0) and one that may (set 1)."""
         values = self.genes["attends"].values
         return self.table("attends", [[value for value in values if value != "none"] or values, values])
 
     @cached_property
     def _shares(self) -> dict[str, NDArray[np.int64]]:
-        """Gene of a minimum share → number of blocks, by the gene's code and the stack's length."""
+        """Gene of a minimum share → minimum number of blocks, by the gene's code and the stack's length."""
         return {
             name: np.array(
                 [
@@ -170,9 +170,9 @@ class _Kinds:
         every = choices(kinds, attends)
         self.block = self._among(kinds, set(kinds) - {IDENTITY})
         self.can_attend = self._among(kinds, {choice.kind for choice in every if choice.sees == "attention"})
-        """Whether it can attend to other tokens."""
+        """Whether the kind can attend to other tokens."""
         self.mixes = self._among(kinds, {choice.kind for choice in every if choice.sees != "pointwise"})
-        """Whether it sees other tokens."""
+        """Whether the kind sees other tokens."""
         self.attention, self.srupp = self._among(kinds, {"attention"}), self._among(kinds, {"srupp"})
 
     @staticmethod

@@ -1,7 +1,7 @@
-"""Published models: facts about checkpoints on the Hugging Face Hub, and their scores by table.
+"""Published models: facts about checkpoints on the Hugging Face Hub, and their scores by table of benchmarks.
 
 Each line of `models.jsonl` is a `PublishedModel`, of `tables.jsonl` a `ScoreTable`, of `formats.jsonl` a `FormatLoss`.
-The file in `EDGEFRONT_CATALOGUE` has further models in the same form; a model with the id of a row here replaces it.
+The file in `EDGEFRONT_CATALOGUE` has more models in the same format; a model with the id of a row here replaces it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.common.files import lines_of, object_in
 from edgefront.core.common.validation import existing, form, invalid_input
 
-# Rows of the catalogue: one for each published model, with its scores, and one for each table of scores.
+# The catalogue has one row for each published model, with its scores, and one for each table of scores.
 
 Kind = Literal["base", "instruct", "post-trained"]
 
@@ -38,44 +38,44 @@ Value = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Score(BaseModel):
-    """The scores of one model in one table. Values of different tables are not comparable."""
+    """Scores of one model in one table of benchmarks. Values of different tables are not comparable."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     table: Text
     values: Annotated[dict[str, Value], Field(min_length=1)]
-    """Benchmark → value, in the table's own words and units."""
+    """Benchmark → value, in the source's own words and units."""
     weight_format: Text | None = None
-    """Format of the evaluated weights; absent: as published."""
+    """Format of the evaluated weights; absent for the published weights."""
     note: Text | None = None
 
 
 class PublishedModel(BaseModel):
-    """Facts about a published model. A fact that no source states is absent, never a default."""
+    """Facts about a published model. A fact without a source is absent and has no default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: Id
     kind: Kind
     base: Id | None = None
-    """The model from which its training started."""
+    """Model from which the training started."""
     licence: Text | None = None
     context_length: Count | None = None
-    """Tokens."""
+    """Maximum number of tokens of a sequence."""
     training_tokens: Count | None = None
     parameters: Annotated[str, Field(pattern=_STATED)] | None = None
-    """Number of parameters as stated: `134515008`, `362M`."""
+    """Number of parameters as stated by the source: `134515008`, `362M`."""
     vocab_size: Count | None = None
-    """Rows of its embedding."""
+    """Number of rows of the embedding."""
     config: dict[str, Any] | None = None
-    """The fields of its config.json that describe the architecture."""
+    """Fields of the model's config.json that describe the architecture."""
     unknown: tuple[Text, ...] = ()
-    """Required fields of its config.json that no source states."""
+    """Required fields of the model's config.json that no source states."""
     needs: Text | None = None
     """Features of the architecture that a description may lack."""
     notes: tuple[Text, ...] = ()
     sources: dict[str, Text] = Field(default_factory=dict)
-    """Field → source."""
+    """Name of a field → source of its value."""
     scores: tuple[Score, ...] = ()
 
 
@@ -88,11 +88,11 @@ class PublishedView(PublishedModel):
     digest: str | None = None
     counted_parameters: int | None = None
     not_expressible: str | None = None
-    """Why this model has no description; absent if it has one."""
+    """Reason why this model has no description; absent if the model has one."""
 
 
 class ScoreTable(BaseModel):
-    """The source and protocol of a table of scores."""
+    """Source and protocol of a table of scores."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -105,13 +105,13 @@ class ScoreTable(BaseModel):
 
 
 class FormatLoss(BaseModel):
-    """A published loss of quality by a format of weights."""
+    """Published loss of quality by a format of weights."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: Id
     bits: Count
-    """Bits of one weight, as `core.common.number_formats.BITS` has them."""
+    """Bits per weight, as in `core.common.number_formats.BITS`."""
     what: Text
     source: Text
 
@@ -126,7 +126,7 @@ class PublishedCatalogue(BaseModel):
 
 
 def agrees(stated: str, counted: int) -> bool:
-    """Whether a stated count equals the counted one, rounded or truncated to the stated digits."""
+    """Whether a stated number of parameters equals the counted number, rounded or truncated to the stated digits."""
     match = re.fullmatch(r"([0-9]+)(?:\.([0-9]+))?([KMB]?)", stated)
     assert match is not None
     whole, decimals, unit = match[1], match[2] or "", match[3]
@@ -139,12 +139,12 @@ PERMISSIVE = "permissive"
 PERMISSIVE_LICENCES = frozenset({"apache-2.0", "mit", "bsd-3-clause", "cc-by-4.0", "cc0-1.0"})
 """Licences that permit use, change and sale with attribution as the only condition."""
 _LOWER_IS_BETTER = ":ppl"
-"""Suffix of benchmarks that are perplexities."""
+"""Suffix of the names of benchmarks that are perplexities."""
 
 
 @dataclass(frozen=True)
 class ScoreName:
-    """One benchmark of one table of scores."""
+    """Name of one benchmark in one table of scores."""
 
     table: str
     benchmark: str
@@ -153,7 +153,7 @@ class ScoreName:
         return f"{self.table}:{self.benchmark}"
 
     def of(self, model: PublishedModel) -> float | None:
-        """The model's score with its published weights; None if the table has none."""
+        """Score of a model with its published weights; None if the table has no such score."""
         for score in model.scores:
             if score.table == self.table and score.weight_format is None and self.benchmark in score.values:
                 return score.values[self.benchmark]
@@ -161,7 +161,7 @@ class ScoreName:
 
 
 def score_named(text: str, models: Mapping[str, PublishedModel]) -> ScoreName:
-    """The score named `TABLE:BENCHMARK`; a unique prefix of the benchmark is enough.
+    """Finds the score named `TABLE:BENCHMARK`; a unique prefix of the benchmark is enough.
 
     Raises `InvalidInput` that names `score` and lists the tables, or the benchmarks of the table.
     """
@@ -184,7 +184,7 @@ def score_named(text: str, models: Mapping[str, PublishedModel]) -> ScoreName:
         )
     if chosen[0].endswith(_LOWER_IS_BETTER):
         raise InvalidInput(
-            f"{table}:{chosen[0]} is better where it is lower: a search takes scores that are better where higher",
+            f"{table}:{chosen[0]} is a score where lower is better; a search needs a score where higher is better",
             field="score",
             value=text,
             allowed=", ".join(name for name in names if not name.endswith(_LOWER_IS_BETTER)),
@@ -193,7 +193,7 @@ def score_named(text: str, models: Mapping[str, PublishedModel]) -> ScoreName:
 
 
 def _benchmarks(models: Iterable[PublishedModel]) -> dict[str, list[str]]:
-    """Table → its benchmarks, in the order of their first occurrence."""
+    """Table of scores → names of its benchmarks, in the order of their first occurrence."""
     found: dict[str, dict[str, None]] = {}
     for model in models:
         for score in model.scores:
@@ -202,7 +202,7 @@ def _benchmarks(models: Iterable[PublishedModel]) -> dict[str, list[str]]:
 
 
 def is_permitted(model: PublishedModel, licence: str) -> bool:
-    """Whether a model has this licence, or a permissive one for `permissive`. An unknown licence is neither."""
+    """Whether a model has this licence, or a permissive licence for `permissive`; False for an unknown licence."""
     if model.licence is None:
         return False
     if licence == PERMISSIVE:
@@ -215,7 +215,7 @@ _Row = TypeVar("_Row", PublishedModel, ScoreTable)
 
 
 def published_models() -> Mapping[str, PublishedModel]:
-    """Every published model by Hub id, with those of `EDGEFRONT_CATALOGUE`. Each file is read once per process.
+    """Every published model by Hub id, including `EDGEFRONT_CATALOGUE`'s. Each file is read once per process.
 
     Raises `NotFound` and `InvalidInput` about the file of `EDGEFRONT_CATALOGUE`.
     """
@@ -225,18 +225,18 @@ def published_models() -> Mapping[str, PublishedModel]:
 
 @lru_cache(maxsize=1)
 def shipped_models() -> Mapping[str, PublishedModel]:
-    """The published models of this release."""
+    """Published models of this release, by Hub id."""
     return MappingProxyType(_rows(PublishedModel, _text("models.jsonl"), "models.jsonl"))
 
 
 @lru_cache(maxsize=1)
 def score_tables() -> Mapping[str, ScoreTable]:
-    """The tables of scores by id, in their listed order."""
+    """Tables of scores by id, in their listed order."""
     return MappingProxyType(_rows(ScoreTable, _text("tables.jsonl"), "tables.jsonl"))
 
 
 def format_loss(model: str, bits: int) -> FormatLoss | None:
-    """The published loss of quality of a model with weights of `bits` bits, or None."""
+    """Published loss of quality of a model with weights of `bits` bits; None without a source."""
     return _format_losses().get((model, bits))
 
 
@@ -247,9 +247,9 @@ def _format_losses() -> Mapping[tuple[str, int], FormatLoss]:
 
 
 def read_catalogue(path: Path) -> dict[str, PublishedModel]:
-    """The models in a JSON lines file.
+    """Reads the models in a JSON lines file.
 
-    Raises `NotFound` if there is none, and `InvalidInput` that names the first bad line and its field.
+    Raises `NotFound` if the file is missing, and `InvalidInput` that names the first invalid line and its field.
     """
     allowed = f"a JSON lines file of at most {MAX_CATALOGUE_BYTES} bytes"
     try:

@@ -1,6 +1,6 @@
-"""The blocks of a model as parts of an ONNX graph.
+"""Writes the blocks of a model into an ONNX graph.
 
-A new kind is a function here, its twin in `core/nn/blocks`, and one line in each of the two tables.
+A new kind of block is a function here, its twin in `core/nn/blocks`, and one line in the table of each package.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from edgefront.core.model_files.context import GraphContext
 
 
 def _write_feed_forward(context: GraphContext, block: FeedForward, prefix: str, hidden: str) -> str:
-    """x + W₂·act(W₁·norm(x) + b₁) + b₂, [batch·sequence, d_model] both ways; or with the norms elsewhere
-    (`GraphContext.added`).
+    """Feed-forward block: x + W₂·act(W₁·norm(x) + b₁) + b₂; input and result are [batch·sequence, d_model].
 
-    Gated: x + W₂·(act(W_g·norm(x) + b_g) ⊙ (W_u·norm(x) + b_u)) + b₂. A parallel block reads the attention's input.
+    `GraphContext.added` places the norms of other architectures. Gated: x + W₂·(act(W_g·norm(x) + b_g) ⊙ (W_u·norm(x) +
+    b_u)) + b₂. A parallel block reads the attention's input.
     """
     graph, architecture = context.graph, context.architecture
     read = hidden if block.parallel is None else context.parallel_inputs[block.parallel]
@@ -36,9 +36,10 @@ def _write_feed_forward(context: GraphContext, block: FeedForward, prefix: str, 
 
 
 def _write_short_conv(context: GraphContext, block: ShortConv, prefix: str, hidden: str) -> str:
-    """x + W_out·(c ⊙ Σᵢ wᵢ ⊙ (b ⊙ u)[t - kernel + 1 + i]), b, c and u from x; [batch·sequence, d_model] both ways.
+    """Short convolution: x + W_out·(c ⊙ Σᵢ wᵢ ⊙ (b ⊙ u)[t - kernel + 1 + i]), with b, c and u linear in x.
 
-    Products of shifted rows are faster than a Conv over so few tokens, which also lacks float64.
+    Input and result are [batch·sequence, d_model]. Products of shifted rows are faster than a Conv over so few tokens,
+    and ONNX Runtime's Conv lacks float64.
     """
     graph, architecture = context.graph, context.architecture
     d, kernel = architecture.d_model, block.kernel
@@ -73,5 +74,5 @@ _WRITERS: dict[type, Callable[..., str]] = {
 
 
 def write_block(context: GraphContext, block: Any, prefix: str, hidden: str) -> str:
-    """Adds the block's nodes; takes and returns the name of the residual stream, [batch·sequence, d_model]."""
+    """Adds the block's nodes to the graph; takes and returns the residual stream's name, [batch·sequence, d_model]."""
     return _WRITERS[type(block)](context, block, prefix, hidden)

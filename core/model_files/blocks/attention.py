@@ -1,5 +1,5 @@
-"""Multi-head attention (Vaswani et al. 2017, eq. 1) with grouped queries (Ainslie et al. 2023) and rotary positions (Su
-et al. 2021), or with relative positions Transformer-XL's (Dai et al. 2019).
+"""Writes multi-head attention (Vaswani et al. 2017, eq. 1) into an ONNX graph: with grouped queries (Ainslie et al.
+2023) and rotary positions (Su et al. 2021), or with the relative positions of Transformer-XL (Dai et al. 2019).
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from edgefront.core.model_files.writer import GraphWriter
 
 
 def write_attention(context: GraphContext, block: Attention, prefix: str, hidden: str) -> str:
-    """x + W·(softmax(q·kᵀ·scale + mask)·v) + b, [batch·sequence, d_model] both ways; with the norms of
-    `GraphContext.added`.
+    """Attention block: x + W·(softmax(q·kᵀ·scale + mask)·v) + b; input and result are [batch·sequence, d_model].
+
+    `GraphContext.normed` and `GraphContext.added` place the norms.
     """
     graph, architecture = context.graph, context.architecture
     positions, rotary, window = architecture.positions, architecture.rotary(block), block.window
@@ -32,10 +33,10 @@ def write_attention(context: GraphContext, block: Attention, prefix: str, hidden
         return graph.op("Transpose", graph.unflatten(x, count, d_head), perm=[0, 2, 1, 3])
 
     def placed(x: str, count: int, *, query: bool) -> str:
-        """The same for scaled queries or keys, normed and rotated.
+        """Splits and rotates scaled queries or keys: [batch·n, count·d_head] → [batch, head, n, d_head].
 
-        Both happen before the transposition, where ONNX Runtime recognises the nodes of a norm. Scaled this early, the
-        factor is not folded into an attribute, which would be float32 in any type.
+        Norm and rotation precede the transposition, because ONNX Runtime recognises a norm's nodes there. Scaling comes
+        first, so that ONNX Runtime does not fold the factor into an attribute, which is always float32.
         """
         factor = architecture.attention_scale(block) if query else None
         if factor is not None and not block.qk_norm:
@@ -102,11 +103,7 @@ def write_attention(context: GraphContext, block: Attention, prefix: str, hidden
 
 
 def _grouped(context: GraphContext, block: Attention, rows: str, matrices: str, last: Callable[[], str]) -> str:
-    """Rows of every query head times the matrix of its key and value head, which is not copied.
-
-    [batch, n_head, sequence, m] and [batch, n_kv_head, m, n] → [batch, n_head, sequence, n]; `last` writes a vector
-    of m.
-    """
+    """Multiplies the rows of every query head by the matrix of its key-value head, without copying that matrix."""
     graph = context.graph
     if block.kv_heads == block.n_head:
         return graph.op("MatMul", rows, matrices)
@@ -125,10 +122,10 @@ def _grouped(context: GraphContext, block: Attention, rows: str, matrices: str, 
 
 
 def _position_scores(context: GraphContext, q: str, weight: str, n_head: int, d_head: int, window: int | None) -> str:
-    """(q_i + v)·r_{i-j}/√d_head for every key j (Dai et al. 2019, §3.3, terms b and d): [batch, head, sequence, keys].
+    """Scores of position: (q_i + v)·r_{i-j}/√d_head for every key j (Dai et al. 2019, §3.3, terms b and d).
 
-    r_n = W·sinusoid(n) of each distance n. In a decode graph projecting the few queries is much less work than
-    projecting all distances: q·(W·s) = (q·W)·s.
+    Result [batch, head, sequence, keys]; r_n = W·sinusoid(n) for distance n. A decode graph projects its few queries
+    instead of all distances, which is much less work: q·(W·s) = (q·W)·s.
     """
     graph = context.graph
     d_model = context.architecture.d_model
@@ -145,12 +142,7 @@ def _position_scores(context: GraphContext, q: str, weight: str, n_head: int, d_
 
 
 def _shifted(graph: GraphWriter, scores: str) -> str:
-    """Scores by distance [batch, head, sequence, keys + 1], the farthest first, to scores by key, [..., keys].
-
-    Query i and key j have the index j + sequence - i among the distances. In one flat row of all queries that is
-    sequence + i·keys + j, so leaving out the first `sequence` numbers and reshaping the rest into rows of `keys` aligns
-    them. Entries above the diagonal belong to another query and are masked.
-    """
+    """Turns scores by distance [batch, head, sequence, keys + 1], farthest first, into scores by key, [..., keys]."""
     flat = graph.op("Reshape", scores, graph.integers(0, 0, -1))
     rest = graph.op("Slice", flat, graph.sequence(), graph.integers(2**63 - 1), graph.integers(2))
 
@@ -162,15 +154,15 @@ def _shifted(graph: GraphWriter, scores: str) -> str:
 
 # One operator --------------------------------------------------------------------------------------------------------
 #
-# Attention of a decode graph as ONNX Runtime's `GroupQueryAttention` (com.microsoft), which rotates queries and keys,
-# writes keys and values in place, and attends: it replaces about thirty standard nodes (docs/decisions/0010-state.md).
+# A decode graph may use ONNX Runtime's `GroupQueryAttention` (com.microsoft), which rotates queries and keys, writes
+# keys and values in place, and attends. It replaces about thirty standard nodes (docs/decisions/0010-state.md).
 
 _HEAD_MULTIPLE, _ROTARY_MULTIPLE = 8, 16
-"""The operator needs multiples of these as d_head and rotary_dim."""
+"""Divisors of d_head and rotary_dim and rotary_dim."""
 
 
 def _is_fused(context: GraphContext, block: Attention, prefix: str) -> bool:
-    """Whether the block is written as one operator: float32 and in place."""
+    """Whether the block is written as one `GroupQueryAttention`, which needs float32 and an in-place cache."""
     architecture, d_head = context.architecture, context.architecture.d_head(block)
     rotary = architecture.rotary(block)
     rotary_dim = 0 if rotary is None else rotary.width(d_head)
@@ -184,7 +176,7 @@ def _is_fused(context: GraphContext, block: Attention, prefix: str) -> bool:
 
 
 def _write_fused(context: GraphContext, block: Attention, prefix: str, qkv: str) -> str:
-    """softmax(q·kᵀ·scale + mask)·v of queries, keys and values [batch·sequence, n]: [batch·sequence, n_head·d_head]."""
+    """Writes softmax(q·kᵀ·scale + mask)·v as one operator: [batch·sequence, n] → [batch·sequence, n_head·d_head]."""
     graph, architecture = context.graph, context.architecture
     d_head = architecture.d_head(block)
     rows = (block.n_head * d_head, block.kv_heads * d_head, block.kv_heads * d_head)
@@ -213,7 +205,7 @@ def _write_fused(context: GraphContext, block: Attention, prefix: str, qkv: str)
 
 
 def _lengths(context: GraphContext) -> tuple[str, str]:
-    """Number of tokens after this pass minus one, for each row of the batch; and that number. Both int32."""
+    """Numbers of tokens after this forward pass: minus one, per row of the batch, and in total. Both int32."""
     graph = context.graph
 
     def total() -> str:
@@ -228,7 +220,7 @@ def _lengths(context: GraphContext) -> tuple[str, str]:
 
 
 def _rotations(context: GraphContext, rotary: RotaryPositions, d_head: int) -> Iterator[str]:
-    """Cosines and sines of every position, [positions, rotary_dim / 2]."""
+    """Cosines and sines of the rotation at every position, [positions, rotary_dim / 2] each."""
     assert context.fused is not None
     angles = np.arange(context.fused)[:, None] * rotary_frequencies(rotary, d_head)
     for of in (np.cos, np.sin):

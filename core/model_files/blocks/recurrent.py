@@ -1,10 +1,10 @@
-"""SRU (Lei et al. 2018; Lei 2021, §2), and SRU++ (Lei 2021, §3), whose recurrence gets its input from attention over
-few features, keys and values from queries.
+"""Writes SRU (Lei et al. 2018; Lei 2021, §2) and SRU++ (Lei 2021, §3) into an ONNX graph.
 
-The elementwise recurrence of both (Lei 2021, eqs. 2–5):
+In SRU++ the recurrence's input is attention over few features, whose keys and values are computed from the queries.
+Both have this elementwise recurrence (Lei 2021, eqs. 2–5):
 
-    f[t] = σ(u₁[t] + v₀⊙c[t−1] + b₀)        c[t] = f[t]⊙c[t−1] + (1 − f[t])⊙u₀[t]
-    r[t] = σ(u₂[t] + v₁⊙c[t−1] + b₁)        h[t] = r[t]⊙c[t] + (1 − r[t])⊙x[t]
+  f[t] = σ(u₁[t] + v₀⊙c[t−1] + b₀)        c[t] = f[t]⊙c[t−1] + (1 − f[t])⊙u₀[t]
+  r[t] = σ(u₂[t] + v₁⊙c[t−1] + b₁)        h[t] = r[t]⊙c[t] + (1 − r[t])⊙x[t]
 
 Only f and c are computed step by step, in a Scan, so that the length stays free; r and h follow for all steps at once.
 """
@@ -20,16 +20,16 @@ from edgefront.core.model_files.context import GraphContext
 
 
 def write_sru(context: GraphContext, block: Sru, prefix: str, hidden: str) -> str:
-    """The recurrence over U = W·x (W of two factors with d_proj); input and result are [batch·sequence, d_model]."""
+    """SRU block: recurrence over U = W·x, where d_proj splits W into two factors; shapes [batch·sequence, d_model]."""
     inner = hidden if block.d_proj is None else context.graph.linear(hidden, f"{prefix}.down", bias=False)
     return _write_recurrence(context, prefix, inner, hidden)
 
 
 def write_srupp(context: GraphContext, block: Srupp, prefix: str, hidden: str) -> str:
-    """The recurrence over U = Wᵒ·LN(q + α·A) for q = W^q·x; input and result are [batch·sequence, d_model].
+    """SRU++ block: recurrence over U = Wᵒ·LN(q + α·A) for q = W^q·x; input and result are [batch·sequence, d_model].
 
-    A = softmax(q·kᵀ/√d_head + mask)·v, where keys and values are computed from the queries of all positions that the
-    block sees.
+    A = softmax(q·kᵀ/√d_head + mask)·v. Keys and values are computed from the queries of all positions that the block
+    sees.
     """
     graph = context.graph
     q = graph.linear(hidden, f"{prefix}.down", bias=False)
@@ -42,7 +42,7 @@ def write_srupp(context: GraphContext, block: Srupp, prefix: str, hidden: str) -
 
 
 def _attended(context: GraphContext, block: Srupp, prefix: str, hidden: str, q: str) -> str:
-    """A, [batch·sequence, d_attn]."""
+    """Attention of an SRU++ block before its factor α, [batch·sequence, d_attn]."""
     graph = context.graph
     n_head, d_head = block.n_head, block.d_attn // block.n_head
 
@@ -75,17 +75,18 @@ def _attended(context: GraphContext, block: Srupp, prefix: str, hidden: str, q: 
 
 
 def _write_recurrence(context: GraphContext, prefix: str, inner: str, hidden: str) -> str:
-    """h for u = W·inner with the parameter `{prefix}.up.weight`, and x = hidden; cell in and out are the context's.
+    """Output h of the recurrence for u = W·inner, with W the parameter `{prefix}.up.weight`, and x = hidden.
 
-    `inner` is [batch·sequence, width]; `hidden` and the result are [batch·sequence, d_model].
+    `inner` is [batch·sequence, width]; `hidden` and the result are [batch·sequence, d_model]. The context provides the
+    initial cell and stores the final one.
     """
     graph, d = context.graph, context.architecture.d_model
     bias = graph.op("Reshape", f"{prefix}.recurrence.bias", graph.integers(-1))
-    bias = graph.op("Pad", bias, graph.integers(d, 0))  # the candidate has none
-    u = graph.op("Sum", graph.linear(inner, f"{prefix}.up", bias=False), bias)  # which ONNX Runtime makes one Gemm
+    bias = graph.op("Pad", bias, graph.integers(d, 0))  # the candidate has no bias
+    u = graph.op("Sum", graph.linear(inner, f"{prefix}.up", bias=False), bias)  # ONNX Runtime fuses both into one Gemm
     candidate, forget, reset = graph.ops("Split", u, outputs=3, axis=-1, num_outputs=3)
     v_forget, v_reset = graph.ops("Split", f"{prefix}.recurrence.weight", outputs=2, axis=0, num_outputs=2)
-    # [sequence, batch, d_model]: what Scan slices without a copy.
+    # [sequence, batch, d_model], which Scan slices without a copy.
     candidate, forget = (
         graph.op("Transpose", graph.unflatten(part, d), perm=[1, 0, 2]) for part in (candidate, forget)
     )
@@ -103,7 +104,7 @@ def _write_recurrence(context: GraphContext, prefix: str, inner: str, hidden: st
 
 
 def _step(prefix: str, v_forget: str, element: int) -> GraphProto:
-    """One step: cell, candidate and forget gate's input [batch, d] → the new cell, twice (carried, and kept)."""
+    """Body of the Scan: cell, candidate and forget gate's input [batch, d] → the new cell, as state and as output."""
     cell, candidate, forget, new, kept = (
         f"{prefix}/step/{name}" for name in ("cell", "candidate", "forget", "new", "kept")
     )

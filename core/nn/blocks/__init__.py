@@ -1,6 +1,6 @@
-"""The blocks of a model in torch: [batch, sequence, d_model] in and out, residual included.
+"""The blocks of a model in torch: input and output are [batch, sequence, d_model], residual included.
 
-A new kind is a class here, its twin in `core/model_files/blocks`, and one line in each of the two tables.
+A new kind of block is a class here, its twin in `core/model_files/blocks`, and one line in the table of each package.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from edgefront.core.nn.layers import ACTIVATIONS, Linear, Residual
 
 
 class IdentityBlock(nn.Module):
-    """y = x."""
+    """Block that returns its input."""
 
     def __init__(self, block: Identity, architecture: Architecture) -> None:
         super().__init__()
 
     def forward(self, x: Tensor, name: str, context: Context) -> Tensor:
-        """[batch, sequence, d_model] → the same."""
+        """Returns `x` [batch, sequence, d_model] unchanged."""
         return x
 
 
 class FeedForwardBlock(Residual):
-    """f(x) = W₂·act(W₁·x + b₁) + b₂, or gated W₂·(act(W_g·x + b_g) ⊙ (W_u·x + b_u)) + b₂.
+    """Feed-forward block, f(x) = W₂·act(W₁·x + b₁) + b₂, or gated W₂·(act(W_g·x + b_g) ⊙ (W_u·x + b_u)) + b₂.
 
-    `up` is W₁, or W_g and W_u as one linear layer, in this order. A parallel block reads the input of the attention
-    before it.
+    `up` is W₁, or W_g and W_u as one linear layer, in this order. A parallel block reads the input of the preceding
+    attention.
     """
 
     def __init__(self, block: FeedForward, architecture: Architecture) -> None:
@@ -45,7 +45,7 @@ class FeedForwardBlock(Residual):
         self.activation = ACTIVATIONS[architecture.activation]
 
     def forward(self, x: Tensor, name: str, context: Context) -> Tensor:
-        """[batch, sequence, d_model] → the same."""
+        """Output of the block, [batch, sequence, d_model], for an input of the same shape."""
         inner = self.up(self.normed(x if self.parallel is None else context.parallel_input(self.parallel)))
         if self.gated:
             gate, inner = inner.chunk(2, -1)
@@ -56,7 +56,7 @@ class FeedForwardBlock(Residual):
 
 
 class DepthwiseConv(nn.Module):
-    """The convolution's weight (kernel, d_model), the last row for the token itself, and its bias (d_model,)."""
+    """Convolution with weight (kernel, d_model), the final row for the token itself, and bias (d_model,)."""
 
     def __init__(self, kernel: int, d_model: int, bias: bool) -> None:
         super().__init__()
@@ -64,10 +64,7 @@ class DepthwiseConv(nn.Module):
         self.bias = nn.Parameter(torch.empty(d_model)) if bias else None
 
     def forward(self, inputs: Tensor, sequence: int) -> Tensor:
-        """[batch, kernel - 1 + sequence, d_model] → [batch, sequence, d_model].
-
-        Products of shifted rows are faster than `conv1d` for so few tokens.
-        """
+        """Convolves over tokens, [batch, kernel - 1 + sequence, d_model] → [batch, sequence, d_model]."""
         total = inputs[:, :sequence] * self.weight[0]
         for offset, tap in enumerate(self.weight[1:], 1):
             total = torch.addcmul(total, inputs[:, offset : offset + sequence], tap)
@@ -75,7 +72,7 @@ class DepthwiseConv(nn.Module):
 
 
 class ShortConvBlock(Residual):
-    """f(x) = W_out·(c ⊙ Σᵢ wᵢ ⊙ (b ⊙ u)[t - kernel + 1 + i]); `up` makes b, c and u of x, in this order."""
+    """Short convolution, f(x) = W_out·(c ⊙ Σᵢ wᵢ ⊙ (b ⊙ u)[t - kernel + 1 + i]); `up` computes b, c, u from x."""
 
     def __init__(self, block: ShortConv, architecture: Architecture) -> None:
         super().__init__(architecture)
@@ -86,10 +83,10 @@ class ShortConvBlock(Residual):
         self.out = Linear(d, d, bias=block.bias)
 
     def forward(self, x: Tensor, name: str, context: Context) -> Tensor:
-        """[batch, sequence, d_model] → the same."""
+        """Output of the block, [batch, sequence, d_model], for an input of the same shape."""
         gate_in, gate_out, passed = self.up(self.normed(x)).chunk(3, -1)
         inputs = gate_in * passed
-        if context.padding is not None:  # padding is zero for the convolution
+        if context.padding is not None:  # the convolution reads zeros at padding
             inputs = inputs * context.padding.unsqueeze(-1)
         inputs = torch.cat((context.inputs(name, self.kernel - 1, inputs), inputs), 1)
         context.carry(f"{name}.inputs", inputs[:, inputs.shape[1] - self.kernel + 1 :])
@@ -108,6 +105,6 @@ _KINDS: dict[type, Any] = {
 
 
 def make_block(block: Block, architecture: Architecture) -> nn.Module:
-    """The module of one block; its parameters are uninitialised."""
+    """Creates the module of one block; its parameters are uninitialised."""
     module: nn.Module = _KINDS[type(block)](block, architecture)
     return module

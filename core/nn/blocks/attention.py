@@ -1,5 +1,5 @@
-"""Multi-head attention (Vaswani et al. 2017, eq. 1) with grouped queries (Ainslie et al. 2023) and rotary positions (Su
-et al. 2021), or with relative positions Transformer-XL's (Dai et al. 2019).
+"""Multi-head attention (Vaswani et al. 2017, eq. 1) as a torch module: with grouped queries (Ainslie et al. 2023) and
+rotary positions (Su et al. 2021), or with the relative positions of Transformer-XL (Dai et al. 2019).
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from edgefront.core.nn.layers import Linear, Residual, RmsNorm
 
 
 class AttentionBlock(Residual):
-    """f(x) = W·(softmax(scores + mask)·v) + b, the scores being q·kᵀ·scale (1/√d_head), or relative attention's.
-
-    `qkv` projects to queries, keys and values of all heads, in this order. Keys and values may also come from the cache
-    and from an encoder (`Context.keys_values`). Query heads that share a key and value head are consecutive.
+    """Attention block, f(x) = W·(softmax(scores + mask)·v) + b; scores are q·kᵀ·scale (1/√d_head) or relative
+    attention's.
     """
 
     def __init__(self, block: Attention, architecture: Architecture) -> None:
@@ -46,18 +44,18 @@ class AttentionBlock(Residual):
                 self.v = nn.Parameter(torch.empty(self.n_head, self.d_head))
 
     def forward(self, x: Tensor, name: str, context: Context) -> Tensor:
-        """[batch, sequence, d_model] → the same."""
+        """Output of the block, [batch, sequence, d_model], for an input of the same shape."""
         read, past, own = self.normed(x), context.past(name), None
         context.keep_for_parallel(x, read)
         if self.attends == "source":
             q = self._heads(self.qkv.rows(read, 0, self.width))
         else:
-            # Split as heads: the gradients are then joined by one copy, not by one for each part and another.
+            # Split by head, so that one copy joins the gradients of queries, keys and values instead of four.
             q, k, v = self._heads(self.qkv(read)).split((self.n_head, self.kv_heads, self.kv_heads), 2)
             own = self._keys(k, past, context), v.transpose(1, 2)
 
         def project(inputs: Tensor) -> tuple[Tensor, Tensor]:
-            """Keys and values of the encoder's states or of a memory, whose positions start at 0."""
+            """Keys and values of the encoder's output or of a memory, whose positions start at 0."""
             kv = self.qkv.rows(self.normed(inputs), self.width, self.width + 2 * self.kv_width)
             k, v = self._heads(kv).chunk(2, 2)
             return self._keys(k, 0, context), v.transpose(1, 2)
@@ -68,7 +66,7 @@ class AttentionBlock(Residual):
         return self.added(x, context.drop_hidden(self.out(mixed.transpose(1, 2).flatten(2))))
 
     def _heads(self, x: Tensor) -> Tensor:
-        """[batch, n, heads·d_head] → [batch, n, head, d_head]."""
+        """Splits features by head: [batch, n, heads·d_head] → [batch, n, head, d_head]."""
         return x.unflatten(2, (-1, self.d_head))
 
     def _normed(self, x: Tensor, norm: RmsNorm | None) -> Tensor:
@@ -78,11 +76,11 @@ class AttentionBlock(Residual):
         return x.transpose(1, 2)
 
     def _keys(self, k: Tensor, start: int, context: Context) -> Tensor:
-        """[batch, n, head, d_head], the first at position `start` → [batch, head, n, d_head]."""
+        """Norms and rotates keys [batch, n, head, d_head], the first at position `start` → [batch, head, n, d_head]."""
         return context.apply_rotary(self._normed(k, self.k_norm), start, self.rotary)
 
     def _plain(self, q: Tensor, keys: Tensor, values: Tensor, context: Context) -> Tensor:
-        """[batch, head, sequence, d_head]."""
+        """Attention with absolute or rotary positions: result [batch, head, sequence, d_head]."""
         count, mask = keys.shape[2], None
         plain = context.is_plain_causal(count, self.attends, self.window)
         if not plain:
@@ -99,9 +97,10 @@ class AttentionBlock(Residual):
         )
 
     def _relative(self, q: Tensor, keys: Tensor, values: Tensor, context: Context) -> Tensor:
-        """Scores of query i and key j: ((q_i + u)·k_j + (q_i + v)·r_{i-j})/√d_head (Dai et al. 2019, §3.3).
+        """Attention with relative positions: result [batch, head, sequence, d_head].
 
-        The second term goes into the attention as its additive mask. [batch, head, sequence, d_head].
+        The score of query i and key j is ((q_i + u)·k_j + (q_i + v)·r_{i-j})/√d_head (Dai et al. 2019, §3.3). The
+        second term enters the attention as its additive mask.
         """
         assert context.relative is not None
         u, v = (context.relative.u, context.relative.v) if self.u is None else (self.u, self.v)
@@ -116,9 +115,9 @@ class AttentionBlock(Residual):
         return F.scaled_dot_product_attention(q + u.unsqueeze(1), keys, values, attn_mask=by_key, dropout_p=rate)
 
     def _position_scores(self, q: Tensor, keys: int, context: Context) -> Tensor:
-        """q·r_n with r_n = W·sinusoid(n), for n = keys, …, 1, 0: [batch, head, sequence, keys + 1].
+        """Scores of position q·r_n with r_n = W·sinusoid(n), for n = keys, …, 1, 0: [batch, head, sequence, keys + 1].
 
-        For few queries, such as those of one token, projecting them is less work: q·(W·s) = (q·W)·s.
+        For few queries, as in decoding, projecting the queries is less work: q·(W·s) = (q·W)·s.
         """
         sinusoids, distances = context.sinusoids(keys, q), context.distances(keys)
         if q.shape[0] * q.shape[2] < self.d_head:
@@ -129,11 +128,8 @@ class AttentionBlock(Residual):
 
 
 def shifted(scores: Tensor) -> Tensor:
-    """Scores by distance [batch, head, sequence, keys + 1], the farthest first, to scores by key, [..., keys]; no copy.
-
-    Query i and key j have the index j + sequence - i among the distances. In one flat row of all queries that is
-    sequence + i·keys + j, so leaving out the first `sequence` numbers and reshaping the rest into rows of `keys` aligns
-    them. Entries above the diagonal belong to another query and are masked.
+    """Turns scores by distance [batch, head, sequence, keys + 1], farthest first, into scores by key, [..., keys]; no
+    copy.
     """
     sequence, distances = scores.shape[2:]
     return scores.flatten(2)[..., sequence:].unflatten(2, (sequence, distances - 1))

@@ -1,4 +1,4 @@
-"""SRU++: recurrence over the features of an attention (Lei 2021, §3)."""
+"""SRU and SRU++ as torch modules: a recurrence, in SRU++ over the features of an attention (Lei 2021, §3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgefront.core.nn.recurrence import sru_recurrence
 
 
 class Recurrence(nn.Module):
-    """The elementwise part; `weight` and `bias` are [2, d_model], of the forget and the reset gate."""
+    """Elementwise recurrence of both blocks; `weight` and `bias` are [2, d_model], for forget and reset gate."""
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
@@ -22,11 +22,11 @@ class Recurrence(nn.Module):
         self.bias = nn.Parameter(torch.empty(2, d_model))
 
     def forward(self, u: Tensor, x: Tensor, name: str, context: Context) -> Tensor:
-        """u [batch, sequence, 3·d_model] and x [batch, sequence, d_model] → h like x; the cell is the context's."""
+        """Output h like x for u [batch, sequence, 3·d_model], x [batch, sequence, d_model] and the context's cell."""
         u = u.unflatten(-1, (3, -1))
         if context.padding is not None:
-            # Padding leaves the cell unchanged, whatever weight and bias add: candidate 0, and 10,000 (which float16
-            # holds) before the forget gate's sigmoid.
+            # Padding leaves the cell unchanged for any weight and bias: the candidate is 0, and the input of the
+            # forget gate's sigmoid 10,000 (within float16's range).
             u = torch.where(context.padding[:, :, None, None], u, u.new_tensor([[0.0], [1e4], [0.0]]))
         mask = context.highway_mask(name, x)
         h, last = sru_recurrence(u, x, self.weight, self.bias, context.cell(name, x), mask)
@@ -35,7 +35,7 @@ class Recurrence(nn.Module):
 
 
 class SruBlock(nn.Module):
-    """h of the recurrence over U = W·x; with d_proj W is a product of two matrices."""
+    """SRU block: output h of the recurrence over U = W·x; with d_proj W is a product of two matrices."""
 
     def __init__(self, block: Sru, architecture: Architecture) -> None:
         super().__init__()
@@ -45,17 +45,17 @@ class SruBlock(nn.Module):
         self.recurrence = Recurrence(d)
 
     def forward(self, x: Tensor, name: str, context: Context) -> Tensor:
-        """[batch, sequence, d_model] → the same."""
+        """Output of the block, [batch, sequence, d_model], for an input of the same shape."""
         inner = x if self.down is None else self.down(x)
         h: Tensor = self.recurrence(self.up(inner), x, name, context)
         return h
 
 
 class SruppBlock(nn.Module):
-    """h of the recurrence over U = Wᵒ·LN(q + α·A), with q = W^q·x and A = softmax(q·kᵀ/√d_head)·v.
+    """SRU++ block: output h of the recurrence over U = Wᵒ·LN(q + α·A), with q = W^q·x and A = softmax(q·kᵀ/√d_head)·v.
 
-    Keys and values are projections of the queries of the encoder, the memory and the segment. Without attention
-    U = Wᵒ·LN(q). The layer norm's epsilon is `SRUPP_NORM_EPS` whatever the architecture's.
+    Keys and values are projections of the queries of the encoder, the memory and the segment. Without attention U =
+    Wᵒ·LN(q). The layer norm's epsilon is `SRUPP_NORM_EPS` in every architecture.
     """
 
     def __init__(self, block: Srupp, architecture: Architecture) -> None:
@@ -71,14 +71,14 @@ class SruppBlock(nn.Module):
         self.recurrence = Recurrence(d)
 
     def forward(self, x: Tensor, name: str, context: Context) -> Tensor:
-        """[batch, sequence, d_model] → the same."""
+        """Output of the block, [batch, sequence, d_model], for an input of the same shape."""
         q = self.down(x)
         z = q if self.attends == "none" else torch.addcmul(q, self.alpha, self._attended(x, q, name, context))
         h: Tensor = self.recurrence(self.up(context.drop_hidden(self.norm(z))), x, name, context)
         return h
 
     def _attended(self, x: Tensor, q: Tensor, name: str, context: Context) -> Tensor:
-        """A, [batch, sequence, d_attn]."""
+        """Attention A of an SRU++ block before its factor α, [batch, sequence, d_attn]."""
         own = None if self.attends == "source" else self._keys_values(q)
         keys, values = context.keys_values(name, self.attends, x, own, self._project)
         plain = context.is_plain_causal(keys.shape[2], self.attends)
@@ -93,10 +93,10 @@ class SruppBlock(nn.Module):
         return mixed.transpose(1, 2).flatten(2)
 
     def _project(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Layer inputs [batch, n, d_model] → keys and values [batch, head, n, d_head]."""
+        """Projects layer inputs [batch, n, d_model] to keys and values [batch, head, n, d_head]."""
         return self._keys_values(self.down(inputs))
 
     def _keys_values(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries [batch, n, d_attn] → keys and values [batch, head, n, d_head]."""
+        """Projects queries [batch, n, d_attn] to keys and values [batch, head, n, d_head]."""
         keys, values = self.kv(q).unflatten(-1, (2, self.n_head, -1)).permute(2, 0, 3, 1, 4).unbind(0)
         return keys, values

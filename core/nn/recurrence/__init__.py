@@ -1,8 +1,8 @@
-"""The elementwise recurrence of SRU and SRU++ (Lei 2021, §2), forward and backward: for CPUs (`cpu`, Numba), for NVIDIA
-GPUs (`gpu`, Triton) and with PyTorch's operators (`plain`), the reference on any device.
+"""Elementwise recurrence of SRU and SRU++ (Lei 2021, §2), forward and backward.
 
-Shapes, in all files here: u [batch, sequence, 3, d] (candidate, forget, reset), x [batch, sequence, d], v and b [2, d]
-(forget, reset), cell and mask [batch, d].
+`cpu` (Numba) is for CPUs, `gpu` (Triton) for NVIDIA GPUs, and `plain` (PyTorch's operators) is the reference on any
+device. Shapes in all files of this package: u [batch, sequence, 3, d] (candidate, forget, reset), x [batch, sequence,
+d], v and b [2, d] (forget, reset), cell and mask [batch, d].
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from edgefront.core.common.errors import InvalidInput
 _log = logging.getLogger(__name__)
 
 _FAST = {"cpu": ("cpu", "Numba", "; pip install 'edgefront-lm[cpu-fast]'"), "cuda": ("gpu", "Triton", "")}
-"""Kind of device → module, its library, and the command to install it."""
+"""Kind of device → module, the library that the module needs, and the command that installs it."""
 
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
-"""The gradients of u, x, v, b and cell."""
+"""Gradients of u, x, v, b and cell."""
 
 
 class Backend(Protocol):
-    """An implementation: a module of this package. All its inputs are contiguous."""
+    """Interface of a recurrence's implementation, a module of this package. All its inputs are contiguous."""
 
     ANY_TYPES: bool
-    """Whether tensors may be of different floating types; else all are float32 or all float64."""
+    """Whether inputs may have different floating types; otherwise all must be float32 or all float64."""
 
     def prepare(self) -> None: ...
 
     def forward(
         self, u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor | None, keep: bool
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """h, the last cell and, with `keep`, the cells after every step [batch, sequence, d] for `backward`."""
+        """Computes h, the final cell and, with `keep`, the cells of all steps [batch, sequence, d] for `backward`."""
 
     def backward(
         self,
@@ -56,22 +56,22 @@ class Backend(Protocol):
 def prepare(device: str = "cpu") -> None:
     """Loads or compiles the inference code of `sru_recurrence` for this kind of device, before timing.
 
-    On the CPU it runs no operator and starts no thread, so a process may fork after it.
+    On the CPU this runs no operator and starts no thread, so that a process may fork afterwards.
     """
     backend(device).prepare()
 
 
 @cache
 def backend(device: str) -> Backend:
-    """The implementation for a kind of device ("cpu", "cuda", "mps", …). A slow one logs a warning once."""
+    """Implementation for a kind of device ("cpu", "cuda", "mps", …). Logs a warning once if it is the slow one."""
     if device in _FAST:
         module, library, remedy = _FAST[device]
         try:
             fast = _load(module)
-            if device == "cuda":  # Triton compiles at the first call, which needs a C compiler and a supported GPU
+            if device == "cuda":  # a first call to compile, which needs a C compiler and a supported GPU
                 u, row = torch.zeros(1, 1, 3, 1, device="cuda"), torch.zeros(2, 1, device="cuda")
                 fast.forward(u, u[:, :, 0].contiguous(), row, row, row[:1], None, False)
-        except Exception as error:  # not installed, or it cannot compile: the plain operators compute the same
+        except Exception as error:  # library missing or unable to compile; the plain operators compute the same
             reason = f"{type(error).__name__}: {error}".partition("\n")[0]
             _log.warning(
                 "the SRU recurrence runs step by step on %s, which is slow: %s does not work here (%s)%s",
@@ -98,13 +98,14 @@ def sru_recurrence(
         u: [batch, sequence, 3, d], the output of a linear layer to 3·d: candidate, forget, reset.
         x: [batch, sequence, d], the input of the highway connection.
         v, b: [2, d], weights of the state and biases of the forget and the reset gate.
-        cell: [batch, d], c[−1]: zeros, or the last cell of the segment before.
-        mask: [batch, d], the highway's dropout mask, the same at every step; None for none. It gets no gradient.
+        cell: [batch, d], c[−1]: zeros, or the final cell of the preceding segment.
+        mask: [batch, d], the highway's dropout mask, the same at every step; None for no mask. It has no gradient.
 
-    Returns h [batch, sequence, d] in x's type, and the last cell [batch, d] in the cell's type.
+    Returns h [batch, sequence, d] in x's type, and the final cell [batch, d] in the cell's type.
 
-    Any floating type; smaller ones than float32 are computed in float32. Differentiable once in all but the mask.
-    Raises `InvalidInput` for shapes that do not fit, an empty sequence, tensors on different devices, or no floats.
+    Inputs may have any floating type; float16 and bfloat16 are computed in float32. Differentiable once in all inputs
+    except the mask. Raises `InvalidInput` for mismatched shapes, an empty sequence, tensors on different devices, or
+    integers.
     """
     _check(u, x, v, b, cell, mask)
     keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (u, x, v, b, cell))
@@ -125,7 +126,7 @@ _BACKWARD = f"(Tensor grad_h, Tensor grad_last, {_INPUTS}, Tensor states) -> (Te
 def recurrence(
     u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor | None, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """h, the last cell and the cells after every step, which are empty without `keep`. See `sru_recurrence`."""
+    """Custom operator of `sru_recurrence`: h, the final cell and the cells of all steps (empty without `keep`)."""
     implementation = backend(x.device.type)
     h, last, states = implementation.forward(*_as_inputs(implementation, u, x, v, b, cell, mask), keep)
     return h.to(x.dtype), last.to(cell.dtype), x.new_empty(0) if states is None else states
@@ -152,12 +153,12 @@ def gradients(
     mask: Tensor | None,
     states: Tensor,
 ) -> Gradients:
-    """The gradients of u, x, v, b and cell, each in its type."""
+    """Custom operator for the gradients of u, x, v, b and cell, each in the type of its tensor."""
     implementation = backend(x.device.type)
     taken = _as_inputs(implementation, u, x, v, b, cell, mask)
     grad_h, grad_last = grad_h.to(taken[1].dtype), grad_last.to(taken[4].dtype)
     grad_u, grad_x, grad_v, grad_b, grad_cell = implementation.backward(grad_h, grad_last, *taken, states)
-    # v and b are copied: they may be views of one tensor, which an operator must not return.
+    # The gradients of v and b are copied, because an operator must not return two views of one tensor.
     grad_v, grad_b = grad_v.to(v.dtype, copy=True), grad_b.to(b.dtype, copy=True)
     return grad_u.to(u.dtype), grad_x.to(x.dtype), grad_v, grad_b, grad_cell.to(cell.dtype)
 
@@ -182,7 +183,7 @@ recurrence.register_autograd(_differentiate, setup_context=_keep)
 def _as_inputs(
     implementation: Backend, u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]:
-    """Contiguous, and of one type if the implementation requires that."""
+    """Inputs made contiguous, and of one type if the implementation requires one type."""
     if not implementation.ANY_TYPES:
         wide = computed_in(u, x, v, b, cell, mask)
         u, x, v, b, cell = u.to(wide), x.to(wide), v.to(wide), b.to(wide), cell.to(wide)
@@ -192,7 +193,7 @@ def _as_inputs(
 
 
 def computed_in(*tensors: Tensor | None) -> torch.dtype:
-    """float64 if any tensor is float64, else float32."""
+    """Type in which the recurrence computes: float64 if any tensor is float64, else float32."""
     wide = any(tensor is not None and tensor.dtype == torch.float64 for tensor in tensors)
     return torch.float64 if wide else torch.float32
 

@@ -1,16 +1,16 @@
-"""The recurrence on CPUs: loops that Numba compiles. One item of work is a row of the batch times a run of features.
+"""The recurrence on CPUs as loops that Numba compiles. One work item is a row of the batch times a range of features.
 
-A kernel's argument is the address of a job: 64-bit integers with the indices below. Any number of threads may run one
-job, each taking items until none is left; the atomic counter is their only synchronisation, because items share no
-output. Within an item time is the outer loop and features are the inner one, which LLVM vectorises. For this it must
-know that rows do not overlap (`get` and `put` declare it) and see the operations of an exponential (`_sigmoid32`:
-Numba's is a call for each number).
+A kernel's argument is the address of a job, an array of 64-bit integers with the indices below. Any number of threads
+may run one job, each taking items until none is left. The atomic counter is their only synchronisation, because items
+share no output. Within an item time is the outer loop and features are the inner loop, which LLVM vectorises. LLVM must
+therefore know that rows do not overlap (`get` and `put` declare this) and see the operations of an exponential
+(`_sigmoid32`, because Numba's own exponential is a call for each number).
 
-The threads are PyTorch's: others would compete with them, because they spin after every operator. On Linux and macOS
-PyTorch uses OpenMP, whose entry point (`GOMP_parallel`, of GNU's and LLVM's library) is found through PyTorch;
-elsewhere one thread does all. As with PyTorch itself, a process may fork until it has used several threads.
+The threads are PyTorch's, because other threads would compete with PyTorch's, which spin after every operator. On Linux
+and macOS PyTorch uses OpenMP, whose entry point (`GOMP_parallel` in GNU's and LLVM's library) is found through PyTorch;
+elsewhere one thread computes everything. As with PyTorch itself, a process may fork until it has used several threads.
 
-All compiled code is in this file: Numba's cache on disk is valid until this file changes.
+All compiled code is in this file, because Numba's cache on disk is valid only until this file changes.
 """
 
 # Numba calls functions under `intrinsic` with their parameters' names.
@@ -45,12 +45,12 @@ JOB_SIZE = 20
 # Fused multiply-add, and no signed zeros. Approximate reciprocals ("arcp") would make NaN of 1/infinity.
 _FAST = {"contract", "nsz"}
 
-# Rows that a loop reads or writes, for `get` and `put`. Rows with the same number may overlap, others do not.
+# Numbers of the rows that a loop reads or writes, for `get` and `put`. Rows with different numbers do not overlap.
 _READ, _BEFORE, _AFTER, _H, _CARRY, _GU0, _GU1, _GU2, _GX, _SVF, _SVR, _SBF, _SBR = range(13)
 
 
 def _disjoint(builder: Any, access: Any, row: int) -> None:
-    """Declares for LLVM that this access overlaps no row with another number."""
+    """Declares for LLVM that this access overlaps only rows with the same number."""
     module = builder.module
     domain = module.add_metadata(["edgefront.core.nn.recurrence"])
     scopes = [module.add_metadata([f"row {number}", domain]) for number in range(_SBR + 1)]
@@ -65,7 +65,7 @@ def _pointer(context: Any, builder: Any, number: Any, address: Any, index: Any) 
 
 @intrinsic(prefer_literal=True)
 def get(_typing: Any, row: Any, address: Any, index: Any, like: Any) -> Any:
-    """The number at `index` of the row at `address`, of the type of `like`."""
+    """Reads the number at `index` of the row at `address`, in the type of `like`."""
     which, number = row.literal_value, types.unliteral(like)
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
@@ -100,19 +100,19 @@ def _next_item(_typing: Any, job: Any) -> Any:
 
 @intrinsic
 def _bits(_typing: Any, number: Any) -> Any:
-    """The 32 bits of a float32 as an integer."""
+    """Returns the 32 bits of a float32 as an integer."""
     return types.int32(types.float32), lambda _c, builder, _s, given: builder.bitcast(given[0], ir.IntType(32))
 
 
 @intrinsic
 def _from_bits(_typing: Any, bits: Any) -> Any:
-    """The float32 with these 32 bits."""
+    """Returns the float32 with these 32 bits."""
     return types.float32(types.int32), lambda _c, builder, _s, given: builder.bitcast(given[0], ir.FloatType())
 
 
 @intrinsic
 def _size(_typing: Any, like: Any) -> Any:
-    """Bytes of a number of the type of `like`."""
+    """Number of bytes of a number in the type of `like`."""
     return types.intp(like), lambda context, _b, _s, _a: context.get_constant(types.intp, like.bitwidth // 8)
 
 
@@ -121,7 +121,7 @@ _LOG2_E = np.float32(1.4426950408889634)
 _LN2_HIGH, _LN2_LOW = (
     np.float32(0.693359375),
     np.float32(-2.12194440e-4),
-)  # the high part has 9 bits: n times it is exact
+)  # the high part has 9 bits, so that its product with n is exact
 _TO_INTEGER = np.float32(3 << 22)  # adding 1.5·2²³ leaves the nearest integer in the low bits
 _LARGEST, _SMALLEST = np.float32(88.8), np.float32(-87.0)
 # Minimax coefficients of (eʳ − 1 − r)/r² on |r| ≤ ln 2 / 2, lowest power first (Cephes, expf).
@@ -132,10 +132,10 @@ _MANTISSA, _BIAS = np.int32(23), np.int32(127 << 23)
 
 @njit(fastmath=_FAST, error_model="numpy")
 def _sigmoid32(x: Any) -> Any:
-    """1/(1 + e⁻ˣ), relative error below 3e-7; 0 and 1 at the infinities, NaN for NaN.
+    """Sigmoid 1/(1 + e⁻ˣ) in float32, relative error below 3e-7; 0 and 1 at the infinities, NaN for NaN.
 
-    e^y = 2ⁿ·eʳ with n = round(y/ln 2). Above the largest y the power's bits are those of infinity. The comparisons let
-    NaN pass.
+    e^y = 2ⁿ·eʳ with n = round(y/ln 2). For the largest y the power's bits are those of infinity. The comparisons keep
+    NaN.
     """
     y = -x
     y = _LARGEST if y > _LARGEST else y
@@ -154,7 +154,7 @@ def _sigmoid64(x: Any) -> Any:
 
 
 def sigmoid(x: Any) -> Any:
-    """1/(1 + e⁻ˣ), only in compiled code."""
+    """Sigmoid 1/(1 + e⁻ˣ), callable only in compiled code."""
     raise NotImplementedError
 
 
@@ -171,7 +171,7 @@ def _sigmoid(x: Any) -> Any:
 
 @njit(fastmath=_FAST, error_model="numpy")
 def _forward(job_address: Any, unit: Any) -> None:
-    """h, the last cell and, if STATES is not 0, every cell. `unit` is 1 in the type of all numbers."""
+    """Computes h, the final cell and, if STATES is not 0, every cell of a job. `unit` is 1 in the numbers' type."""
     job = carray(job_address, JOB_SIZE)
     length, width, chunk = job[LENGTH], job[WIDTH], job[CHUNK]
     chunks = (width + chunk - 1) // chunk
@@ -195,7 +195,7 @@ def _forward(job_address: Any, unit: Any) -> None:
             x, h = job[X] + offset, job[H] + offset
             u0 = job[U] + (batch * length + t) * 3 * row_size + first * size
             u1, u2 = u0 + row_size, u0 + 2 * row_size
-            # Without STATES the cell is updated in place: every number is read before it is written.
+            # Without STATES the cell is updated in place, because every number is read before it is overwritten.
             after = job[STATES] + offset if keep else last
             for j in range(count):
                 c_before = get(_BEFORE, before, j, unit)
@@ -215,7 +215,7 @@ def _forward(job_address: Any, unit: Any) -> None:
 
 @njit(fastmath=_FAST, error_model="numpy")
 def _backward(job_address: Any, unit: Any) -> None:
-    """The gradients, from the last step to the first; gates and cells are recomputed from the previous cells."""
+    """Computes the gradients of a job from the final step to the first; recomputes gates and cells."""
     job = carray(job_address, JOB_SIZE)
     length, width, chunk = job[LENGTH], job[WIDTH], job[CHUNK]
     chunks = (width + chunk - 1) // chunk
@@ -272,22 +272,22 @@ def _backward(job_address: Any, unit: Any) -> None:
 
 
 def forward32(job: Any) -> None:
-    """A forward job in float32."""
+    """Runs a forward job in float32: compiled entry point with the address of the job."""
     _forward(job, _ONE)
 
 
 def forward64(job: Any) -> None:
-    """A forward job in float64."""
+    """Runs a forward job in float64: compiled entry point with the address of the job."""
     _forward(job, 1.0)
 
 
 def backward32(job: Any) -> None:
-    """A backward job in float32."""
+    """Runs a backward job in float32: compiled entry point with the address of the job."""
     _backward(job, _ONE)
 
 
 def backward64(job: Any) -> None:
-    """A backward job in float64."""
+    """Runs a backward job in float64: compiled entry point with the address of the job."""
     _backward(job, 1.0)
 
 
@@ -296,10 +296,10 @@ JOB_ONLY = types.void(types.CPointer(types.int64))
 
 @cache
 def address(entry: Callable[[Any], None]) -> int:
-    """Address of the machine code of one of the four functions above: a C function of a pointer to a job.
+    """Address of one entry point's machine code, a C function of a pointer to a job.
 
-    Compiled at the first call on this machine (half a second), later read from Numba's cache: beside this file, or in
-    the user's cache folder, or nowhere if neither is writable.
+    Compiled at the first call on this machine (half a second), later read from Numba's cache: in this file's folder, or
+    in the user's cache folder, or nowhere if neither is writable.
     """
     try:
         compiled = cfunc(JOB_ONLY, cache=True)(entry)
@@ -311,21 +311,21 @@ def address(entry: Callable[[Any], None]) -> int:
 _C_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _Job = ctypes.c_int64 * JOB_SIZE
 
-# Below this many numbers one thread is faster than waking others.
+# Below this many numbers one thread is faster than several, which must be woken.
 _WORTH_THREADS = 1 << 16
 _ITEMS_PER_THREAD = 4
 _SHORTEST_RUN = 256
 
 
 def prepare() -> None:
-    """Loads or compiles the code for inference in float32. It starts no thread and runs no operator."""
+    """Loads or compiles the code for inference in float32, without starting a thread or running an operator."""
     address(forward32)
 
 
 def forward(
     u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor | None, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """h, the last cell and, with `keep`, the cells after every step [batch, sequence, d] for `backward`.
+    """Computes h, the final cell and, with `keep`, the cells after every step [batch, sequence, d] for `backward`.
 
     All tensors are contiguous and of one type, float32 or float64.
     """
@@ -348,7 +348,7 @@ def backward(
     mask: Tensor | None,
     states: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of u, x, v, b and cell."""
+    """Computes the gradients of u, x, v, b and cell."""
     grad_h, grad_last = grad_h.contiguous(), grad_last.contiguous()
     grad_u, grad_x, grad_cell = torch.empty_like(u), torch.empty_like(x), torch.empty_like(cell)
     sums = x.new_zeros(x.shape[0], 4, x.shape[2])
@@ -375,7 +375,7 @@ def _run(entry: int, x: Tensor, tensors: Mapping[int, Tensor | None]) -> None:
 
 
 def run_of_features(batch: int, width: int, count: int) -> int:
-    """Features of an item: whole rows, which are contiguous in memory, unless threads would be idle."""
+    """Number of features of a work item: a whole row, which is contiguous in memory, unless threads would be idle."""
     run = width
     while count > 1 and batch * -(-width // run) < _ITEMS_PER_THREAD * count and run > _SHORTEST_RUN:
         run = max(_SHORTEST_RUN, -(-run // 2))
@@ -384,10 +384,10 @@ def run_of_features(batch: int, width: int, count: int) -> int:
 
 @lru_cache(maxsize=1)
 def _openmp() -> Callable[[int, int, int, int], None] | None:
-    """`GOMP_parallel(function, argument, threads, flags)` of the library that PyTorch uses, or None."""
+    """`GOMP_parallel(function, argument, threads, flags)` of PyTorch's OpenMP library; None without OpenMP."""
     try:
         libraries = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
-        parallel = libraries.GOMP_parallel  # looks into what that library is linked to, too
+        parallel = libraries.GOMP_parallel  # found in the libraries that libtorch_cpu is linked to
     except (OSError, AttributeError):
         return None
     parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]

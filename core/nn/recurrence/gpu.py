@@ -1,10 +1,10 @@
-"""The recurrence on CUDA: a program owns a run of features of one row of the batch and walks through time.
+"""The recurrence on CUDA: a program computes a range of features of one row of the batch, step by step through time.
 
 Only u, x and h, and for training the cells, pass through memory, and neighbouring threads read neighbouring numbers. A
-step depends on the previous one, but its inputs do not: `tl.range` with `num_stages` loads them several steps ahead,
-which saturates the memory's bandwidth.
+step depends on the previous step, but its inputs do not. So `tl.range` with `num_stages` loads the inputs several steps
+ahead, which saturates the memory's bandwidth.
 
-With TRITON_INTERPRET=1 set before this is imported the same kernels run on CPU tensors, slowly.
+If TRITON_INTERPRET=1 is set before this module is imported, the same kernels run on CPU tensors, slowly.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ANY_TYPES = True
 
 
 class Launch(NamedTuple):
-    """Launch parameters: 4-byte numbers per thread, warps per program, steps whose inputs are loaded ahead."""
+    """Launch parameters: 4-byte numbers per thread, warps per program, and steps whose inputs are loaded ahead."""
 
     numbers: int
     warps: int
@@ -34,7 +34,7 @@ BACKWARD = Launch(numbers=1, warps=1, stages=6)
 
 
 def prepare() -> None:
-    """Nothing to prepare: Triton compiles a kernel at its first call and caches it on disk."""
+    """Does nothing, because Triton compiles a kernel at its first call and caches it on disk."""
 
 
 def forward(
@@ -47,9 +47,9 @@ def forward(
     keep: bool,
     launch: Launch = FORWARD,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """h, the last cell and, with `keep`, the cells after every step [batch, sequence, d] for `backward`.
+    """Computes h, the final cell and, with `keep`, the cells after every step [batch, sequence, d] for `backward`.
 
-    All tensors are contiguous, and of any floating types: what is not float64 is computed in float32.
+    All tensors are contiguous, and of any floating types; types other than float64 are computed in float32.
     """
     h, last = torch.empty_like(x), torch.empty_like(cell)
     states = torch.empty_like(x, dtype=computed_in(u, x, v, b, cell)) if keep else None
@@ -70,10 +70,12 @@ def backward(
     states: Tensor,
     launch: Launch = BACKWARD,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of u, x, v, b and cell."""
+    """Computes the gradients of u, x, v, b and cell."""
     batch, _, width = x.shape
     grad_u, grad_x, grad_cell = torch.empty_like(u), torch.empty_like(x), torch.empty_like(cell)
-    sums = torch.empty(batch, 4, width, device=x.device, dtype=states.dtype)  # of v's two rows, then of b's
+    sums = torch.empty(
+        batch, 4, width, device=x.device, dtype=states.dtype
+    )  # gradient sums of v's two rows, then of b's
     given = [x, u, v, b, cell, mask, states, grad_h.contiguous(), grad_last.contiguous()]
     _start(_backward, launch, [*given, grad_u, grad_x, grad_cell, sums], {"MASKED": mask is not None})
     grad_v, grad_b = sums.sum(0).chunk(2)
@@ -81,7 +83,7 @@ def backward(
 
 
 def block_size(launch: Launch, number: torch.dtype) -> int:
-    """Features of a program. Loading ahead needs at least four bytes of each row per thread."""
+    """Number of features per program. Loading ahead needs at least four bytes of each row per thread."""
     return 32 * launch.warps * launch.numbers * max(1, 4 // int(number.itemsize))
 
 
@@ -93,7 +95,9 @@ def _start(kernel: Any, launch: Launch, tensors: list[Tensor | None], flags: dic
     with torch.cuda.device_of(x):
         kernel[(triton.cdiv(width, block), batch)](
             x,
-            *(x if tensor is None else tensor for tensor in others),  # a dummy address, unused because of the flags
+            *(
+                x if tensor is None else tensor for tensor in others
+            ),  # x is a dummy address, which the flags leave unused
             length,
             width,
             **flags,
@@ -201,7 +205,7 @@ def _backward(
         u2 = tl.load(u + from_u + 2 * width, inside, 0).to(REAL)
         x_t = tl.load(x + here + row, inside, 0).to(REAL)
         g = tl.load(grad_h + here + row, inside, 0).to(REAL)
-        # The first step has the cell carried in before it; its load lies inside the row for the first batch too.
+        # The first step's previous cell is `c_first`; its load stays inside the row even for the first batch.
         earlier = tl.load(states + here + row - tl.where(t > 0, width, 0), inside, 0).to(REAL)
         c_before = tl.where(t > 0, earlier, c_first)
         f = tl.sigmoid(u1 + v_f * c_before + b_f)

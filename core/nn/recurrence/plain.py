@@ -1,6 +1,7 @@
 """The recurrence with PyTorch's operators, on any device: only f and c are computed step by step.
 
-No step depends on r and h, so they are computed for all steps at once; so are all gradients but that through c.
+Steps do not depend on r and h, which are therefore computed for all steps at once, as are all gradients except the
+gradient through c.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ ANY_TYPES = False
 
 
 def prepare() -> None:
-    """Nothing to prepare."""
+    """Does nothing, because PyTorch's operators need no preparation."""
 
 
 def forward(
     u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor | None, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """h, the last cell and, with `keep`, the cells after every step [batch, sequence, d] for `backward`."""
+    """Computes h, the final cell and, with `keep`, the cells after every step [batch, sequence, d] for `backward`."""
     states = torch.empty_like(x)
     c = cell
     forget = u[:, :, 1] + b[0]
@@ -40,15 +41,15 @@ def backward(
     mask: Tensor | None,
     states: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of u, x, v, b and cell."""
+    """Computes the gradients of u, x, v, b and cell."""
     before = _before(cell, states)
     candidate = u[:, :, 0]
     f = torch.sigmoid(torch.addcmul(u[:, :, 1] + b[0], v[0], before))
     r = torch.sigmoid(torch.addcmul(u[:, :, 2] + b[1], v[1], before))
     highway = grad_h if mask is None else grad_h * mask[:, None]
-    to_state = highway * r  # ∂loss/∂c[t] by way of h[t] alone
+    to_state = highway * r  # ∂loss/∂c[t] through h[t] alone
     grad_r = highway * (states - x) * r * (1 - r)
-    # c[t] depends on c[t−1] by itself and by f; r[t] depends on it too.
+    # c[t] depends on c[t−1] directly and through f; r[t] depends on c[t−1] too.
     slope_f = (before - candidate) * f * (1 - f)
     through_c, through_r = torch.addcmul(f, slope_f, v[0]), grad_r * v[1]
     grad_c = torch.empty_like(x)
@@ -65,5 +66,5 @@ def backward(
 
 
 def _before(cell: Tensor, states: Tensor) -> Tensor:
-    """c[t−1] for every t: [batch, sequence, d]."""
+    """Cell before each step, c[t−1] for every t: [batch, sequence, d]."""
     return torch.cat([cell[:, None], states[:, :-1]], dim=1)
