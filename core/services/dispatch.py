@@ -32,8 +32,8 @@ _log = logging.getLogger(__name__)
 
 
 def queue_name(settings: Settings) -> str:
-    """Returns the default queue's name. In memory it includes the database, because services of a process share the
-    broker.
+    """Returns the default queue's name. With `memory://`, which services of one process share, it has a database's
+    hash.
     """
     if not settings.embedded:
         return "edgefront"

@@ -93,7 +93,7 @@ class Claim:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the worker of the final attempt died, so that the item is given up."""
+        """Whether the worker died during the final attempt, so that the item is given up."""
         return self.attempts > MAX_ATTEMPTS
 
 

@@ -13,7 +13,7 @@ from edgefront.core.store.tables import AccessVersion, ApiKey, EnrolmentToken
 
 
 def revoke_device_keys(session: Session, device_id: str, now: datetime, *, exclude: str | None = None) -> None:
-    """Revokes a device's credentials, except the one with the id `exclude`. Every process clears its cache of keys."""
+    """Revokes a device's credentials, except the key `exclude`, and makes every process clear its cache of keys."""
     query = update(ApiKey).where(ApiKey.device_id == device_id, ApiKey.revoked_at.is_(None))
     session.execute((query if exclude is None else query.where(ApiKey.id != exclude)).values(revoked_at=now))
     bump_version(session)

@@ -45,9 +45,7 @@ from edgefront.core.store.tables import ApiKey, Device, EnrolmentToken
 
 
 def first_used(session: Session, key_id: str, now: datetime) -> None:
-    """Revokes the device's older credentials at the first use of a new one. `Unauthenticated` if the new one is
-    revoked.
-    """
+    """Revokes a device's older credentials when a new one is first used. Raises `Unauthenticated` if it was revoked."""
     key = session.get(ApiKey, key_id)
     if key is None or key.device_id is None:
         raise Unauthenticated("the key was revoked")
@@ -107,7 +105,7 @@ def list_enrolment_tokens(session: Session, principal: Principal) -> list[Enrolm
 
 
 def get_enrolment_token(session: Session, principal: Principal, token_id: str) -> EnrolmentTokenView:
-    """Returns a token with the devices that used it. For admins only. Raises `NotFound` for an unknown token."""
+    """Returns a token with the devices that enrolled with it. For admins only. Raises `NotFound` if it is unknown."""
     principal.require(KeyRole.ADMIN)
     token = session.get(EnrolmentToken, token_id)
     if token is None:
@@ -267,7 +265,7 @@ def _unrevoked(session: Session, principal: Principal, id_or_name: str) -> Devic
 
 
 def trust_device(session: Session, principal: Principal, id_or_name: str, now: datetime) -> Device:
-    """Ends the device's quarantine: the anchor's next latencies become the reference. Raises `Gone` if revoked."""
+    """Ends a device's quarantine: the anchor's next latencies become the reference. Raises `Gone` if it was revoked."""
     device = _unrevoked(session, principal, id_or_name)
     device.quarantine = device.failing = None
     device.trusted_at = now
@@ -285,7 +283,7 @@ def revoke_device(session: Session, principal: Principal, id_or_name: str, now: 
 
 
 def locked(session: Session, principal: Principal, id_or_name: str, *, itself: bool = False) -> Device:
-    """Locks and returns the device for its owner or an admin; with `itself` also for its agent. Else `Forbidden`."""
+    """Locks and returns a device for its owner, an admin or, with `itself`, its agent. Raises `Forbidden` for others."""
     device = device_queries.lock(session, get_device(session, principal, id_or_name).id)
     if device is None:
         raise NotFound(f"no device {id_or_name}")

@@ -50,7 +50,7 @@ def lock_by_name(session: Session, name: str) -> Device | None:
 
 
 def insert_device(session: Session, request: EnrolRequest, owner: str, now: datetime) -> Device | None:
-    """Inserts a new device and returns it; None if a device with the name exists."""
+    """Inserts a new device and returns it; None if another device has the name."""
     device_id, facts = new_id("dev"), request.facts.model_dump(mode="json")
     statement = sql.upsert(session, Device).values(
         id=device_id,
@@ -124,7 +124,7 @@ def own(session: Session, device_id: str) -> OwnDevice | None:
 
 
 def facts_of(session: Session, device_id: str) -> Document:
-    """Returns a device's facts. They have up to 64 kB, so that leases do not read them."""
+    """Returns a device's facts. Leases do not read the facts, because these have up to 64 kB."""
     facts: Document = session.execute(_FACTS, {"device": device_id}).scalar_one()
     return facts
 
@@ -150,6 +150,6 @@ def seen(session: Session, device_id: str, now: datetime) -> None:
 def worked(
     session: Session, device_id: str, now: datetime, busy_s: float, measuring_s: float, *, has_result: bool
 ) -> None:
-    """Sets the times of the device's latest request and result, and adds its working time since the last report (s)."""
+    """Sets the times of a device's latest request and result, and adds the working time since the previous one, s."""
     values = {"device": device_id, "now": now, "busy": busy_s, "spent": measuring_s}
     _WORKED.run(session, {**values, "result_at": now if has_result else None})

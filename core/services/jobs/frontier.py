@@ -1,8 +1,7 @@
 """Updates the Pareto frontier of a target when measurements have results.
 
 The frontier is the non-dominated set (proxy up, latency down, peak memory down; see `core.search.pareto.frontier`) of
-the target's measured *search* candidates within the limits. Baselines are not members: they are what the frontier is
-compared with.
+the target's measured *search* candidates within the limits. It is compared with the baselines, which are not members.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Views of the scaling laws of a job, and of how well their predictions agree with the owner's trainings.
 
-All predictions are read from the database: predictions for the trainings that a scaling law was fitted to are stored
-with the scaling law, and predictions for other candidates are stored with the candidates.
+All predictions are read from the database. Those for the trainings that a scaling law was fitted to are stored with the
+scaling law, and those for other candidates are stored with the candidates.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def _agreement(
 
 
 def _stored(candidate: Candidate) -> tuple[float | None, float | None, float | None]:
-    """Returns perplexity, lower and upper bound as predicted when the candidate was proposed. All three are None
-    without a prediction, or if a ratio was predicted.
+    """Returns perplexity, lower and upper bound predicted at proposal. All are None without a prediction, or for a
+    ratio.
     """
     predicted = candidate.predicted or {}
     if predicted.get("relative_to") is not None:

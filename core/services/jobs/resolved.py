@@ -218,8 +218,7 @@ def _permitted(
 
 
 FAR = 2
-"""Factor by which a bound must lie beyond the estimated largest or smallest model of a space to be refused unsampled.
-"""
+"""Factor by which a bound must lie outside the estimated sizes of a space's models to be refused without sampling."""
 EXAMPLES = 200
 """Number of architectures that are sampled to describe a space in an error message."""
 

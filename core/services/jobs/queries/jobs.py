@@ -129,7 +129,7 @@ _active = (
 
 
 def idle_targets(session: Session) -> list[str]:
-    """Returns active targets of running jobs that wait for no live launch, no scores and no worker.
+    """Returns active targets of running jobs that do not wait for a live launch, for scores or for a worker.
 
     For such a target, either the task of the next search step was lost, or launches are missing.
     """
@@ -181,7 +181,7 @@ def targets_without_device(session: Session) -> list[str]:
 
 
 def revoked_device(session: Session, device_key: str) -> str | None:
-    """Returns the name of the key's device if it was revoked; else None, and for a class, which may get new devices."""
+    """Returns the name of a revoked device with this key; None for other devices, and for classes."""
     kind, device_id = parsed(device_key)
     if kind != "device":
         return None
