@@ -283,7 +283,7 @@ def revoke_device(session: Session, principal: Principal, id_or_name: str, now: 
 
 
 def locked(session: Session, principal: Principal, id_or_name: str, *, itself: bool = False) -> Device:
-    """Locks and returns a device for its owner, an admin or, with `itself`, its agent. Raises `Forbidden` for others."""
+    """Locks and returns a device for its owner, an admin, or with `itself` its agent. Raises `Forbidden` for others."""
     device = device_queries.lock(session, get_device(session, principal, id_or_name).id)
     if device is None:
         raise NotFound(f"no device {id_or_name}")
