@@ -126,4 +126,4 @@ following bytes of the connection cannot be attributed to a request.
 
 
 def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the body is larger than {limit} bytes, the limit here")
+    return TooLarge(f"the body is larger than {limit} bytes, the limit of this endpoint")

@@ -252,8 +252,8 @@ async def follow_job(
     """Sends the events of the log after `after`, then every new event within a second of its commit; none is skipped.
 
     Each has the event's number as its id, its kind as its type, and the whole event as its data. A comment is sent
-    every 15 s. The stream stays open after the job has ended (event `job_state`); close it then. It
-    ends by itself when the server stops, the key is revoked or the job deleted; reconnect with the last number.
+    every 15 s. The stream stays open after the job has ended (event `job_state`), until the client closes the stream,
+    the server stops, the key is revoked or the job is deleted. Reconnect with the number of the latest event.
     """
     return await _event_stream(request, context, viewer, job_id, after, last_event_id)
 

@@ -166,6 +166,6 @@ class WaitingRoom:
             except Unavailable:
                 longest_s = AWAY_S
             except Exception:
-                _log.exception("looking for wanted launches failed; trying again")
+                _log.exception("reading the requested launches failed; trying again")
                 longest_s = AWAY_S
             await self._pulse.wait(longest_s)

@@ -106,7 +106,7 @@ def open_session(
 ) -> MeView:
     """Opens a session that lasts for a week or as long as the key. Only the key in the body is needed."""
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        raise Forbidden("log in from this server's own page, not from another site's")
+        raise Forbidden("log in from this server's own page, not from another site")
     with context.database.read() as session:
         principal = keys.authenticate(session, body.key, context.database.now(session))
     with context.database.write() as session:

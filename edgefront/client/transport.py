@@ -167,13 +167,13 @@ class Transport:
                     yield
                 except (httpx.LocalProtocolError, UnicodeEncodeError) as error:
                     raise InvalidInput(
-                        f"this cannot be sent in a header: {error}", allowed="printable ASCII text"
+                        f"the request has an invalid header: {error}", allowed="printable ASCII text"
                     ) from None
         except httpx.InvalidURL as error:  # the path is too long
             raise InvalidInput(f"this URL cannot be requested: {error}", allowed="a shorter name") from None
         except RuntimeError:
             if self._http.is_closed:
-                raise EdgefrontError("this client is closed") from None
+                raise EdgefrontError("the client is closed: create a new one") from None
             raise
 
 
@@ -191,7 +191,7 @@ def _json(body: BaseModel | Mapping[str, Any]) -> bytes:
         return json.dumps(body, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(
-            f"this cannot be sent as JSON: {error}", allowed="values that JSON supports, finite numbers"
+            f"the request cannot be sent as JSON: {error}", allowed="values that JSON supports, finite numbers"
         ) from None
 
 
@@ -200,7 +200,7 @@ def segment(name: str) -> str:
     try:
         return quote(name, safe="")
     except UnicodeEncodeError:
-        raise InvalidInput(f"{name!r} cannot be sent", value=name, allowed="UTF-8 text") from None
+        raise InvalidInput(f"the name {name!r} cannot be sent in a URL", value=name, allowed="UTF-8 text") from None
 
 
 def problem_error(response: httpx.Response) -> EdgefrontError:

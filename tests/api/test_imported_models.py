@@ -259,7 +259,8 @@ def test_a_large_model_is_refused(
     bob = service.client("user", "bob")
     whole = problem(bob.post(PATH, content=content), 413)
     in_parts = problem(bob.post(PATH, content=iter([content[:5000], content[5000:]])), 413)
-    assert whole["detail"] == in_parts["detail"] == f"the body is larger than {len(content) - 1} bytes, the limit here"
+    limit = f"{len(content) - 1} bytes, the limit of this endpoint"
+    assert whole["detail"] == in_parts["detail"] == f"the body is larger than {limit}"
     nothing_is_left(service, bob)
     problem(bob.post("/v1/trainings", json={"name": "x" * 2000}), 413)
     (folder / "result.json").unlink()

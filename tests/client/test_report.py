@@ -198,7 +198,7 @@ def test_the_recommended_model_is_measured_again(report: Report, folder: Path) -
     shown = edgefront("report verify --launches 2", str(folder))
     assert shown.returncode in (exits.OK, exits.DISAGREES), shown.stderr
     assert "ms reported" in shown.stdout
-    assert "processor, simulated there" in shown.stderr
+    assert "processor, simulated in the report" in shown.stderr
 
 
 def measured(

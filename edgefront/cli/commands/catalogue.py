@@ -107,7 +107,7 @@ def describe(
         if quality is not None:
             session.say(f"predicted {sentence(quality)}")
             session.say(label_line(quality["label"]))
-            session.note(f"by the law {quality['law']}; {trained_in_words(quality)}")
+            session.note(f"by the scaling law {quality['law']}; {trained_in_words(quality)}")
 
     session.put(result, show)
 

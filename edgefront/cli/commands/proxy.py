@@ -223,7 +223,9 @@ def study_table(
             for line in _own_data_lines(each.own_data):
                 session.say(line)
             if each.tokens is not None:
-                session.note(f"models are ranked after {in_words(each.tokens)} tokens, which most of them share")
+                session.note(
+                    f"models are ranked after {in_words(each.tokens)} tokens, the most frequent training budget"
+                )
 
     results = {name: each.to_json() for name, each in studies.items()}
     session.put(results if by else {"table": str(file), **results[""]}, show)
@@ -275,14 +277,14 @@ def _show(session: Session, study: ProxyStudy, name: str) -> None:
             )
     session.out.print(table)
     if any(part.spearman is not None and part.low is None for proxy in study.proxies for part in proxy.slices):
-        session.note(f"of fewer than {MIN_FOR_INTERVAL} models Spearman's rho has no interval")
+        session.note(f"an interval of Spearman's rho needs at least {MIN_FOR_INTERVAL} models")
     for ranking in study.proxies:
         if ranking.d_avg is not None:
             session.out.print(
                 f"{ranking.proxy}: frontier {ranking.d_avg:.2%} from the true one in {study.quality} (d_avg)"
             )
     if repeats := repeats_in_words(study.repeated, study.trainings, study.models):
-        means = ", each of which counts once, with the mean of its trainings" if study.trainings > study.models else ""
+        means = ", and each model counts once, with the mean of its trainings" if study.trainings > study.models else ""
         session.note(f"{repeats}{means}")
     if study.left_out:
         rows, were = ("row", "was") if study.left_out == 1 else ("rows", "were")

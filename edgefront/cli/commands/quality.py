@@ -211,7 +211,9 @@ def conditions(options: Sequence[str]) -> dict[str, str]:
     for text in options:
         name, equals, value = text.partition("=")
         if not equals:
-            raise InvalidInput(f"--where {text}: no value", field="where", value=text, allowed="COLUMN=VALUE")
+            raise InvalidInput(
+                f"--where {text}: the value is missing", field="where", value=text, allowed="COLUMN=VALUE"
+            )
         values[name] = value
     return values
 

@@ -95,7 +95,7 @@ def verify_report(
             session.say(verify.in_words(figure))
         for title, differences in (("of the class", machines.class_facts), ("else", machines.others)):
             for name, (there, here) in differences.items():
-                session.note(f"differs {title}: {name}, {there} there, {here} here")
+                session.note(f"differs {title}: {name}, {there} in the report, {here} here")
         for condition in conditions:
             session.note(f"! {condition}")
         session.say(sentence)

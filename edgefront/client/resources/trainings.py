@@ -221,7 +221,7 @@ class Trainings(Resource):
         """
         if checkpoint and tensorboard:
             raise InvalidInput(
-                "choose checkpoint or tensorboard", field="tensorboard", value=True, allowed="one of them"
+                "checkpoint and tensorboard cannot be combined", field="tensorboard", value=True, allowed="one of them"
             )
         kind = TENSORBOARD if tensorboard else CHECKPOINTS if checkpoint else RESULT
         listed = [file for file in self.files(training_id) if file.path.startswith(f"{kind}/")]
