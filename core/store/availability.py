@@ -30,7 +30,7 @@ def unavailable_when_away() -> Iterator[None]:
     try:
         yield
     except PoolTimeout as error:
-        raise Unavailable("the database is busy: no connection came free; try again", retry_after_s=2) from error
+        raise Unavailable("the database is busy: no connection became free; try again", retry_after_s=2) from error
     except (DBAPIError, sqlite3.Error, psycopg.Error) as error:
         if _damaged(error):
             raise EdgefrontError(

@@ -59,7 +59,7 @@ def parse_url(text: str) -> URL:
     except (ArgumentError, ValueError):
         raise InvalidInput(  # the message leaves out the URL, which may contain a password
             "database.url: this is not the URL of a database; in a user name or password /, @ and : are written as "
-            f"%2F, %40 and %3A. Such as {allowed}",
+            f"%2F, %40 and %3A. Give {allowed}",
             field="database.url",
             allowed=allowed,
         ) from None

@@ -343,7 +343,10 @@ def test_a_training_starts_from_an_import_of_its_owner_with_the_same_tokens(
     }
     document = problem(client.post("/v1/trainings", json=asked), 422)
     assert document["field"] == "start"
-    assert "prepare the data with its tokenizer (`edgefront data prepare NAME --level bytes`)" in document["detail"]
+    assert (
+        "prepare the data with the training's tokenizer (`edgefront data prepare NAME --level bytes`)"
+        in document["detail"]
+    )
     assert document["detail"] == problem(client.post("/v1/trainings/estimate", json=asked), 422)["detail"]
     for path in folder.glob("*tokenizer*"):
         path.unlink()

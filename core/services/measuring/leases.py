@@ -53,7 +53,7 @@ def start(session: Session, device_id: str, launch_id: str, fence: int, now: dat
     if launch.state == LaunchState.CANCELLED:
         raise Conflict("no running job needs this launch any more", state=launch.state)
     if launch.state != LaunchState.LEASED or launch.device_id != device_id or launch.fence != fence:
-        raise Conflict("this launch is not leased to this device, or no longer", state=launch.state)
+        raise Conflict("this launch is not leased to this device, or not any more", state=launch.state)
     raise Conflict("the lease of this launch has expired", state=launch.state)
 
 

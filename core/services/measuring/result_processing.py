@@ -55,7 +55,7 @@ from edgefront.core.store.tables import Candidate, Measurement, Target
 BATCH = 200
 """Maximum number of launches that one transaction processes."""
 MAX_REPEATED = 3
-"""Maximum number of launches of one measurement that is repeated because its launches differ, or one decides alone."""
+"""Maximum number of launches of a measurement that is repeated because its launches differ, or one decides alone."""
 MAX_MARK = 400
 """Maximum number of characters of the agent's note on conditions in a launch's mark."""
 

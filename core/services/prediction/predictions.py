@@ -57,7 +57,7 @@ MEANINGS = {
     "logits": "scores of tokens",
     "blocks": "a share for each block",
     "output": "the output layer in another order",
-    "copies": "weights held a second time",
+    "copies": "second copy of the weights",
 }
 """Names of the components of memory (`core.measurement.prediction.memory.MEMORY_FEATURES`, and the weights) in words.
 """
@@ -234,7 +234,7 @@ def _too_few(
         f"{used.logits}, {used.number_format} ({count})"
         for used, count in protocols(session, device_key, _NAMED)
     ]
-    hints = ["measure some by a job, as `edgefront job submit` does"]
+    hints = ["measure architectures by a job, as `edgefront job submit` does"]
     if there:
         hints.append(f"or use a protocol with measurements on this device: {'; '.join(there)}")
     kind, _ = parsed(device_key)

@@ -61,8 +61,8 @@ def law_note(request: JobRequest, law: PerplexityPredictor | None, datasets: Ite
         return ""
     if isinstance(law, PruningPredictor):
         return (
-            f"Predicted perplexity is that of the pruned models before recovery training, on {law.origin.data} "
-            f"({law.models} random submodels were evaluated there); healing lowers it."
+            f"Predicted perplexity is that of the pruned models on {law.origin.data}, before recovery training lowers "
+            f"it ({law.models} random submodels were evaluated)."
         )
     origin = law.origin
     notes = []

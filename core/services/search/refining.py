@@ -114,7 +114,7 @@ def uncertain(session: Session, target: Target, most: int | None = None) -> list
 
 
 def optimism(protocol: MeasurementProtocol, variance: LaunchVariance) -> dict[int, float]:
-    """Returns number of launches → factor from latency to the lower end of its interval, for imprecise numbers only."""
+    """Returns number of launches → factor from latency to the lower end of its interval, if that is too wide."""
     factors: dict[int, float] = {}
     for number in range(1, protocol.max_launches):
         half = relative_half_width(number, variance)

@@ -204,11 +204,11 @@ def _check_tokens(start: Training, dataset: str, level: str | None, digest: str,
     options = f"--level {own}{_PREPARED_WITH.get(own, '')}"
     first = f"`edgefront train download {start.id} -o FOLDER`, then " if "FOLDER" in options else ""
     raise InvalidInput(
-        f"start: training {start.id} was trained on other tokens than those of the data set {dataset}: prepare the "
-        f"data with its tokenizer ({first}`edgefront data prepare NAME {options}`)",
+        f"start: training {start.id} has another tokenizer than the data set {dataset}: prepare the data with the "
+        f"training's tokenizer ({first}`edgefront data prepare NAME {options}`)",
         field="start",
         value=start.id,
-        allowed="a data set of the same tokens",
+        allowed="a data set with the tokenizer of the training",
     )
 
 

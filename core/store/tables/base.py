@@ -44,7 +44,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         if value is None:
             return None
         if value.tzinfo is None:
-            raise ValueError(f"naive datetime {value!r}: give one with a time zone")
+            raise ValueError(f"datetime {value!r} has no time zone; give a datetime with one")
         value = value.astimezone(timezone.utc)
         return value.strftime("%Y-%m-%d %H:%M:%S.%f") if dialect.name == "sqlite" else value
 
