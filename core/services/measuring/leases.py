@@ -49,7 +49,7 @@ def start(session: Session, device_id: str, launch_id: str, fence: int, now: dat
         return
     launch = session.get(Launch, launch_id)
     if launch is None:
-        raise NotFound(f"no launch {launch_id}")
+        raise NotFound(f"launch {launch_id} does not exist: its job was deleted")
     if launch.state == LaunchState.CANCELLED:
         raise Conflict("no running job needs this launch any more", state=launch.state)
     if launch.state != LaunchState.LEASED or launch.device_id != device_id or launch.fence != fence:
@@ -69,7 +69,7 @@ def heartbeat(session: Session, device_id: str, lease_id: str, now: datetime, tt
     if extended is None:
         lease = rows.find(session, device_id, lease_id)
         if lease is None:
-            raise NotFound(f"no lease {lease_id}")
+            raise NotFound(f"this device has no lease {lease_id}")
         ended = lease.ended_at or lease.expires_at
         raise Gone(f"this lease ended at {ended:%Y-%m-%d %H:%M:%S} UTC; results may still be reported")
     expires_at = extended.expires_at
@@ -102,7 +102,7 @@ def release(session: Session, device_id: str, lease_id: str, launch_ids: Sequenc
     """
     lease = rows.lock(session, device_id, lease_id)
     if lease is None:
-        raise NotFound(f"no lease {lease_id}")
+        raise NotFound(f"this device has no lease {lease_id}")
     held = rows.unfinished_of(session, lease_id)
     wanted_back = set(held).intersection(launch_ids) if launch_ids else set(held)
     locked = launches.lock_leased(session, wanted_back)

@@ -145,7 +145,7 @@ def lock_claimed(session: Session, training_id: str, fence: int) -> Training:
 
 def _checked(training: Training | None, training_id: str, fence: int) -> Training:
     if training is None:
-        raise NotFound(f"no training {training_id!r} exists any more: it was deleted")
+        raise NotFound(f"training {training_id!r} does not exist any more: it was deleted")
     if training.fence != fence or training.state not in LIVE_TRAININGS:
         raise Conflict(f"training {training.id} is no longer leased with fencing token {fence}", state=training.state)
     return training

@@ -157,11 +157,11 @@ def plan_for(request: TrainingRequest, selection: Selection, settings: Settings)
 def check_selection(session: Session, selection: Selection) -> None:
     """Raises `NotFound` if a row of the selection was deleted after it was read."""
     if selection.start is not None and training_queries.find(session, selection.start.id) is None:
-        raise NotFound(f"no training {selection.start.id!r}")
+        raise NotFound(f"training {selection.start.id!r} was deleted meanwhile")
     ids = [candidate.id for _, candidate in selection.candidates]
     deleted = set(ids) - set(session.scalars(select(Candidate.id).where(any_of(Candidate.id, ids))))
     if deleted:
-        raise NotFound(f"no candidate {min(deleted)!r}")
+        raise NotFound(f"candidate {min(deleted)!r} was deleted meanwhile")
 
 
 def _check_weights(start: Training, subjects: Sequence[Subject], *, are_parts: bool) -> None:

@@ -70,7 +70,7 @@ class Candidate(FigureColumns, Base):
     # These columns and the figures are copied from the measurement when reports are processed; lists need no join.
     latency_half_width_ms: Mapped[float | None]
     launches: Mapped[int] = mapped_column(default=0)
-    marked: Mapped[bool] = mapped_column(default=False, server_default=false())  # a launch of it has a mark
+    marked: Mapped[bool] = mapped_column(default=False, server_default=false())  # whether a launch has a mark
     on_frontier: Mapped[bool] = mapped_column(default=False)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     measured_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
