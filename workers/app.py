@@ -90,7 +90,7 @@ def start_waiting(
             start(settings, claimed)
         except (OSError, subprocess.CalledProcessError) as error:
             _log.error("training %s could not be started: %s", claimed.training_id, error)
-            _count(database, claimed, f"it could not be started on {machine.worker}: {error}")
+            _count(database, claimed, f"the training could not be started on {machine.worker}: {error}")
             return started
         started += 1
 

@@ -219,7 +219,7 @@ class Worker:
             WorkKind.SCORE: _Kind(lambda held: self.scoring.compute(held.subject), self.scoring.give_up),
             WorkKind.LEARN: _Kind(
                 lambda held: learning.learn(database, held.subject),
-                lambda subject, why: _log.error("the law of %s stays as it is: %s", subject, why),
+                lambda subject, why: _log.error("the scaling law of %s was not refined: %s", subject, why),
             ),
         }
 
@@ -230,7 +230,7 @@ class Worker:
             with self.database.write() as session:
                 work.release(session, self.holder)
         except Unavailable as error:
-            _log.warning("what this worker does was not released: %s", error)
+            _log.warning("the claims of this worker were not released: %s", error)
         self.scoring.stop()
 
     def register(self, app: Any) -> None:
@@ -289,7 +289,7 @@ class Worker:
         """Executes the claimed item. Returns a function that ends the claim."""
         kind, outcome, fault = self._kinds[held.kind], Outcome.DONE, ""
         if held.is_lost:
-            fault = f"{held.attempts - 1} workers died of it"
+            fault = f"{held.attempts - 1} workers died during this work"
         else:
             try:
                 with self._extended(held):

@@ -46,8 +46,8 @@ def make_batches(
         batches = Streams(stream, rows, segment, rank_rows=rank_rows, resets=recipe.epoch_resets)
     if split == "train" and available < needed:
         raise InvalidInput(
-            f"the split {split} of {prepared.name} has {available:,} {unit}, and one batch of {rows} rows of "
-            f"{segment} tokens needs {needed:,}: take more text, fewer rows or shorter ones",
+            f"the split {split} of {prepared.name} has {available:,} {unit}, but one batch of {rows} rows of "
+            f"{segment} tokens needs {needed:,}. Use more text, fewer rows or shorter rows",
             field="rows",
             value=rows,
             allowed=f"at most {available:,} {unit} a batch",

@@ -278,7 +278,7 @@ class Trainer:
         self.progress = self.progress.model_copy(update={"micro_rows": half})
         write_limit(self._folder, half)
         self.journal.update(micro_rows=half)
-        text = f"Out of memory with {rows} rows at a time; from step {step} on {half}, the batch stays the same."
+        text = f"Out of memory with {rows} rows at a time; from step {step} on {half}. The batch is the same."
         _log.warning(text)
         self.journal.note(text)
         if self.ranks.ranks > 1:

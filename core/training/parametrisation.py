@@ -305,7 +305,7 @@ def load_initial_weights(
         loaded = _load("start", weights, data)
         wanted, actual = model.architecture.digest, loaded.architecture.digest
         if actual != wanted:
-            raise _wrong("start", f"are of architecture {actual[:12]}, and {wanted[:12]} is trained", weights)
+            raise _wrong("start", f"have architecture {actual[:12]}, but the training has {wanted[:12]}", weights)
         tensors = dict(loaded.named_parameters())
     own = dict(model.named_parameters())
     for name, values in tensors.items():
@@ -325,7 +325,7 @@ def load_teacher(weights: str | None, recipe: Recipe, data: Prepared, device: to
             return None
         given = "no teacher is given" if weights is None else "the recipe has no distil"
         raise InvalidInput(
-            f"teacher: {given}: a teacher and a recipe with distil go together",
+            f"teacher: {given}; a teacher and distil in the recipe must be given together",
             field="teacher",
             value=weights,
             allowed="the weights of a model with a recipe that has distil, null with others",
@@ -334,12 +334,12 @@ def load_teacher(weights: str | None, recipe: Recipe, data: Prepared, device: to
     model = _load("teacher", path, data)
     architecture = model.architecture
     if not predicts_next_token(architecture):
-        raise _wrong("teacher", "are no causal model's whose output is tokens", path)
+        raise _wrong("teacher", "are not from a causal model with output tokens", path)
     tokens, max_length = architecture.embedding.vocab_size, architecture.max_length
     if tokens < data.vocab_size:
-        raise _wrong("teacher", f"know {tokens:,} tokens, and the data set {data.name} has {data.vocab_size:,}", path)
+        raise _wrong("teacher", f"have {tokens:,} tokens, but the data set {data.name} has {data.vocab_size:,}", path)
     if max_length is not None and max_length < recipe.segment:
-        raise _wrong("teacher", f"have {max_length:,} positions, and the recipe segments of {recipe.segment:,}", path)
+        raise _wrong("teacher", f"have {max_length:,} positions, but the recipe segments of {recipe.segment:,}", path)
     model.to(device).eval().requires_grad_(False)
     return Teacher(model, recipe.distil, sha256(path))
 
@@ -354,9 +354,9 @@ def _pruned(weights: Path, child: Architecture, data: Prepared) -> tuple[Archite
     try:
         tensors = load_pruned(weights, child)
     except NotFound as error:
-        raise _wrong("start", f"cannot be cut: {error.detail}", weights) from None
+        raise _wrong("start", f"cannot be pruned: {error.detail}", weights) from None
     except InvalidInput as error:
-        raise _wrong("start", f"have no such part: {error.detail}", weights) from None
+        raise _wrong("start", f"have no such submodel: {error.detail}", weights) from None
     _check_finite("start", tensors.items(), weights)
     return parent, tensors
 
@@ -373,7 +373,7 @@ def _load(field: str, weights: Path, data: Prepared) -> LanguageModel:
 
 def _check_tokens(field: str, weights: Path, data: Prepared) -> None:
     if not same_tokens(weights.parent, data.folder):
-        raise _wrong(field, f"were trained on other tokens than those of the data set {data.name}", weights)
+        raise _wrong(field, f"were trained with another tokenizer than that of the data set {data.name}", weights)
 
 
 def _check_finite(field: str, tensors: Iterable[tuple[str, Tensor]], weights: Path) -> None:

@@ -90,7 +90,7 @@ class RunSpec(BaseModel):
     @model_validator(mode="after")
     def _whole(self) -> RunSpec:
         if self.inherit and self.start is None:
-            raise ValueError("inherit needs start: the weights of the model that the trained one is a part of")
+            raise ValueError("inherit needs start, the weights of the model that is pruned")
         return self
 
 

@@ -206,7 +206,7 @@ def test_what_is_no_whole_model_is_refused_and_leaves_nothing(
         (packed({**whole, "edgefront_tokenizer.json": b"{}"}), "edgefront_tokenizer.json is damaged"),
         (
             packed({**whole, "edgefront_tokenizer.json": json.dumps({**tokenizer, "bytes": [1, 2]}).encode()}),
-            "has 2 tokens, the model 256",
+            "has 2 tokens, but the model 256",
         ),
         (packed({**whole, "cuts.safetensors": b"cuts"}), "cuts.safetensors is not a safetensors file"),
     ]
@@ -238,7 +238,7 @@ def test_a_study_of_cuts_comes_with_its_model(client: httpx.Client, folder: Path
     text = json.dumps(header).encode()
     for content, said in (
         (cuts.read_bytes(), "is about other weights"),
-        ((folder / "model.safetensors").read_bytes(), "is no study of cuts"),
+        ((folder / "model.safetensors").read_bytes(), "is not a pruning study"),
         (len(text).to_bytes(8, "little") + text, ""),
     ):
         (folder / "cuts.safetensors").write_bytes(content)

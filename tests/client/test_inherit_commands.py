@@ -90,7 +90,7 @@ def test_a_part_is_cut_and_is_a_model_like_any_other(
     said = edgefront(*asked, str(tmp_path / "same"), home=home)
     assert said.stdout.splitlines() == [cut["cut"]["sentence"], str(tmp_path / "same")]
     twice = edgefront(*asked, str(tmp_path / "part"), home=home, code=exits.REFUSED)
-    assert "exists: name a folder that does not" in twice.stderr
+    assert "exists; choose a folder that does not exist" in twice.stderr
     evaluated = edgefront("evaluate --data counting --json", str(tmp_path / "part"), home=home, code=exits.OK)
     assert json.loads(evaluated.stdout)["digest"] == cut["digest"]
     words = ("--prompt", "1 and", "--tokens", "3", "--json")

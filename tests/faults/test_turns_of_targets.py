@@ -205,7 +205,7 @@ def test_a_target_of_which_workers_die_fails_with_the_reason(eve: Service) -> No
             session.execute(update(WorkItem).values(claimed_until=now - timedelta(seconds=1)))
             session.expire_all()
     worker.work(SEARCH)
-    assert "3 workers died of it" in eve.get(job.id).targets[0].note
+    assert "3 workers died during this work" in eve.get(job.id).targets[0].note
     assert items(eve) == {}
 
 

@@ -111,11 +111,11 @@ def test_a_damaged_file_and_none_are_said(trained: TrainedParent, tmp_path: Path
     with pytest.raises(InvalidInput, match="cannot be read"):
         read_pruning_study(folder)
     shutil.copy(folder / WEIGHTS, folder / CUTS)
-    with pytest.raises(InvalidInput, match="no study of cuts"):
+    with pytest.raises(InvalidInput, match="not a pruning study"):
         read_cut_law(folder)
     (folder / CUTS).unlink()
     assert read_cut_law(folder) is None
-    with pytest.raises(NotFound, match="not known"):
+    with pytest.raises(NotFound, match="has no pruning study"):
         read_pruning_study(folder)
 
 

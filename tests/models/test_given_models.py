@@ -104,7 +104,7 @@ def test_what_is_no_model_is_said_alike_by_every_command(
     (tmp_path / "empty").mkdir()
     for model, said in (
         ("gpt3", "neither a file nor a named model"),
-        (str(tmp_path / "empty"), "no folder of a model"),
+        (str(tmp_path / "empty"), "not a model folder"),
     ):
         done = run(*command, model)
         assert done.exit_code != 0

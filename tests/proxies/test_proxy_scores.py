@@ -43,7 +43,7 @@ def test_every_kind_of_model_has_a_score_that_repeats(proxy: str, kind: str) -> 
             score(architecture, proxy, 1, SMALL)
         return
     if proxy == "quality_law" and kind in ("srupp", "encoder", "translation"):
-        with pytest.raises(InvalidInput, match="no scaling law is about"):
+        with pytest.raises(InvalidInput, match="no scaling law covers"):
             score(architecture, proxy, 1, SMALL)
         return
     settings = ProxySettings(rows=2, length=3)

@@ -326,7 +326,7 @@ def test_quality_must_be_known_or_given() -> None:
     with pytest.raises(InvalidInput, match="1 rows have a number in x: a ranking needs at least 3"):
         study_proxies(rows, Quality("x", True), COUNTS, lambda *_: 0.0, SMALL)
     three: list[Row] = [{"x": 1.0}, {"x": 2.0}, {"x": 3.0}]
-    with pytest.raises(InvalidInput, match=r"has a value for 0 of 3 models: the rows have neither .* \(row 1: arch"):
+    with pytest.raises(InvalidInput, match=r"has a value for 0 of 3 models: rows have neither .* \(row 1: arch"):
         study_proxies(three, Quality("x", True), COUNTS, lambda *_: 0.0, SMALL)
 
 

@@ -55,18 +55,18 @@ def test_one_training_is_enough_after_a_shared_law_and_not_for_a_law_of_its_own(
     one = table(tmp_path, curves[:5])
     fitted = run("quality", "fit", one)
     assert fitted["folds"] is None
-    assert "one model alone: how well the law predicts others is unknown" in fitted["note"]
+    assert "a single model cannot show how well the scaling law predicts other models" in fitted["note"]
     five = [{name: value for name, value in row.items() if name != "tokens"} for row in curves[:5]]
     with pytest.raises(InvalidInput, match="1 different shapes"):
         run("quality", "fit", table(tmp_path, five))
-    with pytest.raises(InvalidInput, match="own-data-llama knows the training budget, which the table does not state"):
+    with pytest.raises(InvalidInput, match="own-data-llama depends on the training tokens, which the table lacks"):
         run("quality", "fit", table(tmp_path, five), "--prior", "own-data-llama")
 
 
 def test_a_law_that_is_refined_once_is_not_refined_again(curves: list[Row], tmp_path: Path) -> None:
     law, rows = str(tmp_path / "law.json"), table(tmp_path, curves)
     run("quality", "fit", rows, "--out", law)
-    with pytest.raises(InvalidInput, match="was refined by trainings already"):
+    with pytest.raises(InvalidInput, match="has already been refined by trainings"):
         run("quality", "fit", rows, "--prior", law)
 
 
@@ -83,10 +83,12 @@ def test_no_law_of_several_budgets_is_about_gpt2(tmp_path: Path) -> None:
     apart = [{**row, "tokens": 1e9 * (1 + place % 2)} for place, row in enumerate(rows)]
     with pytest.raises(InvalidInput, match="tokens: the models are gpt2, whose laws know one budget"):
         run("quality", "fit", table(tmp_path, apart))
-    with pytest.raises(InvalidInput, match="prior: own-data-gpt2 knows one budget"):
+    with pytest.raises(InvalidInput, match="prior: own-data-gpt2 has one budget"):
         run("quality", "fit", table(tmp_path, apart), "--prior", "own-data-gpt2")
     equal = run("quality", "fit", table(tmp_path, [{**row, "tokens": 1e9} for row in rows]))
-    assert equal["note"] == "all models were trained on equally many tokens: the law knows that budget alone"
+    assert (
+        equal["note"] == "all models were trained on equally many tokens: the scaling law is valid for this budget only"
+    )
 
 
 @pytest.mark.parametrize("tokens", [0, -5, 1e30, "10 B", True, float("nan"), [1]])
@@ -105,7 +107,7 @@ def test_rows_without_tokens_among_others_are_named(curves: list[Row], tmp_path:
     rows = [dict(row) for row in curves[:10]]
     del rows[3]["tokens"]
     for command in ("fit", "study"):
-        with pytest.raises(InvalidInput, match="row 4: tokens is missing, though other rows have it"):
+        with pytest.raises(InvalidInput, match="row 4: tokens is missing, but other rows have it"):
             run("quality" if command == "fit" else "proxy", command, table(tmp_path, rows))
     assert training_tokens([{"loss": 1.0}]) is None
 

@@ -54,7 +54,7 @@ def test_a_model_is_predicted_with_what_it_is_of() -> None:
     assert other["data"] == "OpenWebText"
     assert not {"log_d_model", "log_depth", "log_embedding"} & set(other["beyond"])
     assert "on OpenWebText" in run("quality", "predict", "gpt2-small", "--law", OF_TABLES[2])
-    with pytest.raises(InvalidInput, match="no scaling law is about encoders"):
+    with pytest.raises(InvalidInput, match="no scaling law covers encoders"):
         run("quality", "predict", "bert-base")
 
 
@@ -79,7 +79,7 @@ def test_a_table_with_repeated_rows_is_judged_as_if_they_stood_there_once(tmp_pa
     assert once["note"] == ""
     assert twice["folds"] == once["folds"]
     assert twice["table_models"] == 12
-    assert twice["note"] == "12 rows repeat earlier ones (the same model, the same quality): each counts once"
+    assert twice["note"] == "12 rows repeat earlier rows (the same model, the same quality): each counts once"
     assert seeds["note"] == "the 13 trainings are of 12 architectures"
 
 
@@ -89,7 +89,7 @@ def test_a_prior_that_has_learnt_from_the_models_of_a_table_is_named(tmp_path: P
     other = [{**json.loads(line), "valid_ppl": json.loads(line)["valid_ppl"] * 1.1} for line in lines]
     table, first, again = tmp_path / "some.jsonl", tmp_path / "first.json", tmp_path / "again.json"
     table.write_text("\n".join(json.dumps(row) for row in other))  # trained again, on other data
-    said = "was learnt from 12 of these architectures: of others predictions are worse than the folds'"
+    said = "was fitted to 12 of these architectures; predictions of other architectures are less accurate"
     assert result_of("quality", "fit", str(table), "--prior", OF_TABLES[1], "--out", str(first))["note"] == ""
     assert result_of("quality", "fit", str(table), "--prior", OF_TABLES[0])["note"] == f"{OF_TABLES[0]} {said}"
     found = result_of("quality", "fit", str(table), "--prior", str(first), "--out", str(again))

@@ -100,10 +100,10 @@ def test_laws_by_family() -> None:
     assert family(named_model("bert-base").architecture) is None
     olmo2 = named_model("allenai/OLMo-2-0425-1B").architecture
     assert family(olmo2) is None
-    with pytest.raises(InvalidInput, match="no scaling law is about models with norm branch"):
+    with pytest.raises(InvalidInput, match="no scaling law covers models with norm branch"):
         law_about(olmo2)
     granite = named_model("ibm-granite/granite-4.0-350m").architecture
-    with pytest.raises(InvalidInput, match="no scaling law is about models with residual_multiplier"):
+    with pytest.raises(InvalidInput, match="no scaling law covers models with residual_multiplier"):
         law_about(granite)
 
 

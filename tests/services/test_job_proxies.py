@@ -327,7 +327,7 @@ def test_a_child_that_is_killed_costs_an_attempt(
     with service.database.read() as session:
         reasons = {row.reason for row in session.scalars(select(ProxyScore))}
     assert reasons == {
-        "3 attempts; the last: the process that computed snip was killed, as happens when memory runs out"
+        "3 attempts; the last: the process that computed snip was killed, probably because memory ran out"
     }
 
 

@@ -186,5 +186,5 @@ def test_the_two_parts_of_the_data_never_mix() -> None:
 
 
 def test_too_little_data_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="one pass over this data is 1 step"):
+    with pytest.raises(InvalidInput, match="one epoch of this data has 1 step"):
         DataParts(Synthetic(8, 1, 8, 0, steps_per_epoch=1), 0.2)

@@ -317,7 +317,7 @@ def test_a_step_is_the_same_whenever_and_however_often_it_is_asked(home: Path, t
 @pytest.mark.parametrize(
     ("recipe", "options", "said"),
     [
-        ({"rows": 64, "segment": 512}, {}, "has 6,749 tokens, and one batch of 64 rows of 512 tokens needs 32,768"),
+        ({"rows": 64, "segment": 512}, {}, "has 6,749 tokens, but one batch of 64 rows of 512 tokens needs 32,768"),
         ({}, {"split": "tset"}, "has no split 'tset'; it has train, valid, test"),
         ({"rows": 4}, {"ranks": 3}, "4 rows cannot be divided equally among 3"),
         ({}, {"rank": 2, "ranks": 2}, "rank must be from 0 to 1"),
@@ -350,7 +350,7 @@ def test_translations_need_short_pairs_and_enough_of_them(home: Path) -> None:
     )
     with pytest.raises(InvalidInput, match="no pair has at most 5 tokens on both sides"):
         make_batches(prepared, Recipe(name="r", task="pairs", rows=2, segment=5), seed=0)
-    with pytest.raises(InvalidInput, match="has 34 pairs of at most 6 tokens, and one batch of 40 rows"):
+    with pytest.raises(InvalidInput, match="has 34 pairs of at most 6 tokens, but one batch of 40 rows"):
         make_batches(prepared, Recipe(name="r", task="pairs", rows=40, segment=6), seed=0)
     batch = make_batches(prepared, Recipe(name="r", task="pairs", rows=4, segment=6), seed=0)(0)
     assert batch.source is not None

@@ -133,7 +133,7 @@ def test_a_broken_archive_is_reported_and_removed(server: Server, small: DataSet
 def test_a_url_that_ends_in_no_name_of_a_file_is_refused(
     server: Server, small: DataSet, tmp_path: Path, end: str
 ) -> None:
-    with pytest.raises(InvalidInput, match="cannot be that of a file"):
+    with pytest.raises(InvalidInput, match="is not a valid file name"):
         download(small, tmp_path, url=f"{server.url}/{end}")
     assert list(tmp_path.iterdir()) == []
 

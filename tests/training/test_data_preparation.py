@@ -118,7 +118,7 @@ def break_manifest(folder: Path) -> str:
 def other_format(folder: Path) -> str:
     content = json.loads((folder / MANIFEST).read_text()) | {"format": 99}
     (folder / MANIFEST).write_text(json.dumps(content))
-    return "it is of format 99, and this program reads 1"
+    return "its format is 99, but this program reads format 1"
 
 
 def lead_outside(folder: Path) -> str:
@@ -288,7 +288,7 @@ def test_files_named_after_splits_are_those(tmp_path: Path, home: Path) -> None:
     assert words_of(prepared.splits["valid"], prepared) == "valid\n"
     assert len(prepared.splits["train"].starts) == 31
     (folder / "validation" / "part.jsonl").unlink()
-    with pytest.raises(InvalidInput, match="has text named train but none named valid"):
+    with pytest.raises(InvalidInput, match="has text named train but no text named valid"):
         prepare(str(folder), home)
 
 
@@ -313,7 +313,7 @@ def test_parallel_text_keeps_its_pairs(tmp_path: Path, home: Path) -> None:
     assert pairs[5] == ("das ist 5\n", "this is number 5\n")
     assert open_prepared(prepared.folder, verify=True).splits["test"].source is not None
     target.write_text("one\n")
-    with pytest.raises(InvalidInput, match=r"a.de has 100 lines and .*a.en 1: they cannot correspond"):
+    with pytest.raises(InvalidInput, match=r"a.de has 100 lines, but .*a.en has 1; the numbers must be equal"):
         prepare(str(source), home, target=target)
 
 
@@ -388,7 +388,7 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path, home: Path) -> None
     folder = tmp_path / "corpus"
     folder.mkdir()
     (folder / "link.txt").symlink_to(tmp_path / "secret")
-    with pytest.raises(InvalidInput, match=r"link.txt is a link out of"):
+    with pytest.raises(InvalidInput, match=r"link.txt is a link that leads out of"):
         prepare(str(folder), home)
 
 

@@ -59,7 +59,7 @@ def test_wikitext_by_words_has_its_published_counts(tmp_path: Path, home: Path) 
     assert prepared.vocab_size == vocabulary
     assert len(prepared.splits["test"].tokens) == words["test"]
     assert len(prepared.splits["test"].starts) - 1 == test.count("\n")
-    with pytest.raises(InvalidInput, match=r"words in the vocabulary, and wikitext-2 has 33,278: it is damaged"):
+    with pytest.raises(InvalidInput, match=r"words in the vocabulary, but wikitext-2 has 33,278: the file is damaged"):
         prepare(replace(data_set("wikitext-2"), published=replace(known, vocabulary=33_278)), home, origin=folder)
     (tmp_path / "own.txt").write_text("<eos>\n<unk>\nthe\n")
     own = prepare(
@@ -97,7 +97,9 @@ def test_enwik8_is_cut_at_its_bytes_and_has_the_bytes_that_occur(tmp_path: Path,
 def test_a_download_that_was_cut_short_or_changed_is_refused(tmp_path: Path, home: Path) -> None:
     known = hutter(tmp_path, b"a" * 1000)
     (tmp_path / "enwik8").write_bytes(b"a" * 999 + b"b")
-    with pytest.raises(InvalidInput, match=r"has the MD5 .*, and enwik8 has .*: it is damaged or a different one"):
+    with pytest.raises(
+        InvalidInput, match=r"has the MD5 .*, but enwik8 has .*: the file is damaged or of another data set"
+    ):
         prepare(known, home, origin=tmp_path)
     (tmp_path / "enwik8").write_bytes(b"a" * 10)
     with pytest.raises(InvalidInput, match=r"has 10 bytes, and enwik8 has 1,000"):

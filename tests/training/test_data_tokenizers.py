@@ -220,7 +220,7 @@ def test_text_that_cannot_be_encoded_or_decoded_is_reported(pieces: BPETokenizer
         CharacterTokenizer("abc").encode("abxc")
     with pytest.raises(InvalidInput, match="byte 120 is not in the vocabulary"):
         ByteTokenizer([97, 98]).encode("abx")
-    with pytest.raises(InvalidInput, match="there is no token 256; there are 0 to 255"):
+    with pytest.raises(InvalidInput, match="there is no token 256; tokens are 0 to 255"):
         ByteTokenizer().decode([256])
     with pytest.raises(InvalidInput, match="there is no token -1"):
         pieces.decode([-1])

@@ -307,7 +307,7 @@ def test_a_teacher_that_cannot_teach_is_refused_before_anything_is_trained(
     for given, said in (
         (spec_of(data, None), "teacher: no teacher is given"),
         (spec_of(data, teacher, distil=None), "teacher: the recipe has no distil"),
-        (spec_of(words, teacher), "trained on other tokens"),
+        (spec_of(words, teacher), "trained with another tokenizer"),
         (spec_of(data, tmp_path / "none.safetensors"), "cannot be read: No such file"),
         (spec_of(data, changed(teacher, tmp_path / "nan", float("nan"))), "embedding.tables.0 that are not finite"),
     ):

@@ -211,13 +211,13 @@ def test_a_head_is_added_to_the_trained_body() -> None:
     pooled = with_head(tuned, "classes", 2)
     assert torch.equal(pooled.output.pooler.weight, tuned.output.pooler.weight)
     assert with_head(body, "spans").architecture.output.kind == "spans"
-    with pytest.raises(InvalidInput, match="for encoders"):
+    with pytest.raises(InvalidInput, match="requires an encoder"):
         with_head(lively(DESCRIPTIONS["gpt2"]), "classes", 2)
 
 
 def test_models_that_cannot_be_fine_tuned_are_reported(tmp_path: Path) -> None:
     model = with_head(encoder(99), "classes", 2)
-    with pytest.raises(InvalidInput, match="nothing to train on"):
+    with pytest.raises(InvalidInput, match="no rows to train on"):
         fine_tune(model, [], QUICK)
     with torch.no_grad():
         model.embedding.tables[0].fill_(torch.nan)

@@ -77,7 +77,7 @@ def test_a_model_with_so_many_positions_says_when_they_are_exceeded(name: str) -
     if name == "transformer-xl":
         assert len(generate(model, [1] * 10, 80, GREEDY)) == 80
         return
-    with pytest.raises(InvalidInput, match="40 positions: 31 fit after it") as refused:
+    with pytest.raises(InvalidInput, match="40 positions: 31 fit after the prompt") as refused:
         generate(model, [1] * 10, 32, GREEDY)
     assert refused.value.field == "tokens"
     with pytest.raises(InvalidInput, match="the prompt alone is too long"):

@@ -288,8 +288,8 @@ def test_it_is_initialised_with_another_s_weights(data: Path, tmp_path: Path) ->
     ByteTokenizer(range(255, -1, -1)).save(other)
     for wrong, model, said in (
         (gone.start, "transformer-xl", "cannot be read: No such file"),
-        (spec.start, "srupp", "are of architecture"),
-        (str(other / "model.safetensors"), "transformer-xl", "trained on other tokens"),
+        (spec.start, "srupp", "have architecture"),
+        (str(other / "model.safetensors"), "transformer-xl", "trained with another tokenizer"),
     ):
         with pytest.raises(InvalidInput, match=said):
             trainer(spec_of(data, model).model_copy(update={"start": wrong}), tmp_path / "third")

@@ -316,9 +316,9 @@ def test_models_without_a_perplexity_are_refused() -> None:
     encoder = {"positions": {"kind": "learned"}, "causal": False, "blocks": [S], "output": {"kind": "masked_tokens"}}
     with pytest.raises(InvalidInput, match="sees the tokens that follow"):
         evaluate(lively(encoder), text(60))
-    with pytest.raises(InvalidInput, match="nothing to predict in a text of 1 tokens"):
+    with pytest.raises(InvalidInput, match="a text of 1 tokens has no token to predict"):
         evaluate(lively(MODELS["srupp"]), text(1))
-    with pytest.raises(InvalidInput, match="nothing to predict"):
+    with pytest.raises(InvalidInput, match="no token to predict"):
         evaluate(lively(MODELS["srupp"]), Parallel(np.array([1, 2]), np.array([0, 1, 2])), sentences=True)
 
 

@@ -298,7 +298,7 @@ def test_the_default_is_modern_but_for_models_with_memory_which_it_refuses(model
     if chosen != "modern":
         with pytest.raises(InvalidInput, match="modern shuffles the segments") as caught:
             check_task(architecture, recipe("modern"))
-        assert str(caught.value.allowed).startswith("quick, or a recipe ")
+        assert str(caught.value.allowed).startswith("a recipe with contiguous text: quick or ")
         gpt2 = named_models()["lts-gpt2-baseline"].architecture
         assert default_recipe([gpt2, architecture]) == "quick"  # what is trained together has one recipe
 

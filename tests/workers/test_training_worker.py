@@ -67,7 +67,7 @@ def test_one_that_cannot_be_started_is_not_tried_for_ever(
         assert pool.get(training).attempts == attempt
     view = pool.get(training)
     assert view.state == "failed"
-    assert "3 attempts; the last: it could not be started on here" in (view.reason or "")
+    assert "3 attempts; the last: the training could not be started on here" in (view.reason or "")
 
 
 def test_files_of_a_deleted_training_are_removed_after_its_supervisor_was_lost(

@@ -164,7 +164,7 @@ class Child:
     def exit_reason(self) -> str:
         code = self._process.wait(_STOP_S)
         if code == -9:
-            return "was killed, as happens when memory runs out"
+            return "was killed, probably because memory ran out"
         return f"ended with signal {-code}" if code < 0 else f"ended with exit code {code}"
 
     def end(self) -> None:

@@ -94,7 +94,7 @@ class RunReader:
         if outcome == RunOutcome.INVALID:
             return FinishedRun(RunOutcome.INVALID, reason)
         if asked:
-            unsaved = "it was stopped before it had written a checkpoint of its last steps"
+            unsaved = "the run was stopped before it had written a checkpoint of its latest steps"
             return FinishedRun(RunOutcome.STOPPED, "" if outcome is not None else unsaved)
         if outcome is not None:
             return FinishedRun(outcome, reason)

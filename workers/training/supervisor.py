@@ -123,7 +123,7 @@ class Supervisor:
     # The run ---------------------------------------------------------------------------------------------------------
 
     def _start(self, lock: FolderLock) -> RunProcess:
-        """Writes the spec and starts the run. Raises `InvalidInput` or `NotFound` for errors that a retry cannot fix."""
+        """Writes the spec and starts the run. Raises `InvalidInput` or `NotFound` if a retry cannot help."""
 
         def read(session: Session, _now: datetime) -> tuple[Training, int | None]:
             training = training_claims.lock_claimed(session, self._id, self._fence)
@@ -144,7 +144,7 @@ class Supervisor:
         facts = self._write(
             lambda session, _: card_facts(session, training_claims.lock_claimed(session, self._id, self._fence), digest)
         )
-        # A run reads its teacher at every start, but initial weights only before its first checkpoint.
+        # A run reads its teacher at every start, initial weights only before its first checkpoint.
         has_teacher, start = recipe.get("distil") is not None, start_of(training)
         if start is not None:
             start = str(self._weights(start, always=has_teacher))
@@ -297,7 +297,7 @@ class Supervisor:
             except Unavailable as error:
                 if self.end_requested:
                     raise
-                _log.warning("not stored yet: %s", error)
+                _log.warning("the outcome is not stored yet: %s", error)
                 time.sleep(pause_s)
                 pause_s = min(pause_s * 2, _MAX_PAUSE_S)
             else:
@@ -320,7 +320,7 @@ class Supervisor:
             self._read_command()
         if self.end_requested or self._command != TrainingCommand.RUN:
             self._release("")
-            raise LeaseLost("it was asked to stop before the run had started")
+            raise LeaseLost("the training was asked to stop before its run had started")
 
     def _read_command(self) -> None:
         with _lease_errors(), self._database.read() as session:

@@ -92,7 +92,7 @@ class Masked:
         missing = [name for name in (MASK, CLS, SEP) if name not in special]
         if missing:
             raise InvalidInput(
-                f"the data's vocabulary has no {', '.join(missing)}: prepare it at level bpe",
+                f"the data's vocabulary has no {', '.join(missing)}. Prepare the data at level bpe",
                 field="task",
                 value="masked",
                 allowed="data with <mask>, <cls> and <sep>",

@@ -71,7 +71,7 @@ class PreparationPlan:
     ) -> PreparationPlan:
         catalogued = data if isinstance(data, DataSet) else data_sets().get(data)
         if catalogued is not None and target is not None:
-            raise InvalidInput(f"{catalogued.name} has its own translation", field="target", value=str(target))
+            raise InvalidInput(f"{catalogued.name} contains its translation", field="target", value=str(target))
         if catalogued is None and origin is not None:
             catalogued = data_set(str(data))  # its error lists the data sets
         level = settings.level or (catalogued.level if catalogued else "bpe")
@@ -172,7 +172,7 @@ def _check(level: Level, unit: Unit, corpus: Corpus, settings: Preparation) -> N
         for field in ("vocab_size", "vocabulary"):
             if getattr(settings, field) is not None:
                 raise InvalidInput(
-                    f"level {level} has no {field}: only words and bpe have one",
+                    f"level {level} cannot have {field}; use level words or bpe",
                     field=field,
                     value=getattr(settings, field),
                 )
@@ -184,7 +184,7 @@ def _check(level: Level, unit: Unit, corpus: Corpus, settings: Preparation) -> N
                 allowed="words or bpe",
             )
     if level == "bpe" and settings.vocabulary and settings.vocab_size:
-        raise InvalidInput("a given tokenizer has its own size", field="vocab_size", value=settings.vocab_size)
+        raise InvalidInput("the size of a given tokenizer is fixed", field="vocab_size", value=settings.vocab_size)
     if corpus.sources and (unit != "line" or settings.vocabulary):
         field = "unit" if unit != "line" else "vocabulary"
         raise InvalidInput(

@@ -111,7 +111,7 @@ def _read_originals(plan: PreparationPlan, progress: Progress) -> dict[Path, Ori
         done += size
         if published and plan.catalogued and md5.hexdigest() != published:
             raise plan.catalogued.wrong(
-                path, f"{path} has the MD5 {md5.hexdigest()}, and {plan.catalogued.name} has {published}"
+                path, f"{path} has the MD5 {md5.hexdigest()}, but {plan.catalogued.name} has {published}"
             )
         inside = path.is_relative_to(plan.corpus.root) and path != plan.vocabulary
         name = path.relative_to(plan.corpus.root).as_posix() if inside else path.name
@@ -202,7 +202,7 @@ def _check_text(plan: PreparationPlan, progress: Progress) -> None:
                 is_empty, count = False, count + Counts.of(text).words
             if is_empty:
                 raise InvalidInput(
-                    f"the split {split} of {corpus.name} has no text: take more, or name its files",
+                    f"the split {split} of {corpus.name} has no text. Add text, or name the files of the split",
                     field="data",
                     value=corpus.name,
                 )

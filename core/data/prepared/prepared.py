@@ -170,7 +170,7 @@ def read_manifest(folder: Path) -> Manifest:
     except ValidationError as error:
         raise _damaged(folder, invalid_input(error, InvalidInput).under(MANIFEST).detail) from None
     if manifest.format != FORMAT:
-        raise _damaged(folder, f"it is of format {manifest.format}, and this program reads {FORMAT}")
+        raise _damaged(folder, f"its format is {manifest.format}, but this program reads format {FORMAT}")
     return manifest
 
 
@@ -210,7 +210,7 @@ def _mapped(folder: Path, stored: StoredSplit) -> Split:
     source = None if stored.source is None else _mapped(folder, stored.source)
     if source is not None and len(source.starts) != len(starts):
         raise _damaged(
-            folder, f"{stored.starts.name} has {len(starts) - 1:,} units, its source {len(source.starts) - 1:,}"
+            folder, f"{stored.starts.name} has {len(starts) - 1:,} units, but its source has {len(source.starts) - 1:,}"
         )
     return Split(tokens, starts, stored.characters, stored.words, stored.bytes, source)
 

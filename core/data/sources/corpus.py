@@ -103,7 +103,7 @@ def at_path(path: Path, shares: Shares) -> Corpus:
     if not path.is_dir():
         if not path.is_file():
             raise _invalid(
-                path, f"{path} is not a file, but a pipe or a device, and is read more than once: save it first"
+                path, f"{path} is a pipe or a device, but the text is read more than once. Save it as a file first"
             )
         return Corpus(name, path.parent, split_at_lines(path, shares), form=_form(path, [path]))
     files = _within(path)
@@ -137,7 +137,7 @@ def common_line_count(source: Path, target: Path) -> int:
     """Returns the number of lines, which both files share. Raises `InvalidInput` if the numbers differ."""
     lines, other = count_lines(source), count_lines(target)
     if lines != other:
-        raise _invalid(target, f"{source} has {lines:,} lines and {target} {other:,}: they cannot correspond")
+        raise _invalid(target, f"{source} has {lines:,} lines, but {target} has {other:,}; the numbers must be equal")
     return lines
 
 
@@ -177,7 +177,7 @@ def _within(folder: Path) -> list[Path]:
         if any(part.startswith(".") for part in path.relative_to(folder).parts) or not path.is_file():
             continue
         if not path.resolve().is_relative_to(inside):
-            raise _invalid(path, f"{path} is a link out of {folder}")
+            raise _invalid(path, f"{path} is a link that leads out of {folder}")
         if path.stat().st_size:
             paths.append(path)
     if not paths:
@@ -195,7 +195,7 @@ def _named_splits(folder: Path, files: Sequence[Path]) -> dict[str, list[Path]] 
     if "train" not in by_split:
         return None
     if "valid" not in by_split:
-        raise _invalid(folder, f"{folder} has text named train but none named valid")
+        raise _invalid(folder, f"{folder} has text named train but no text named valid")
     return {split: by_split[split] for split in SPLITS if split in by_split}
 
 

@@ -125,17 +125,17 @@ class DataSet:
 
     def _check_file(self, what: str, path: Path, actual: int, published: int) -> None:
         if actual != published:
-            raise self.wrong(path, f"{path} has {actual:,} {what}, and {self.name} has {published:,}")
+            raise self.wrong(path, f"{path} has {actual:,} {what}, but {self.name} has {published:,}")
 
     def check(self, what: str, actual: int, published: int | None) -> None:
         """Raises `InvalidInput` if a count differs from the published count."""
         if published is not None and actual != published:
-            raise self.wrong(Path(self.name), f"there are {actual:,} {what}, and {self.name} has {published:,}")
+            raise self.wrong(Path(self.name), f"there are {actual:,} {what}, but {self.name} has {published:,}")
 
     def wrong(self, path: Path, detail: str) -> InvalidInput:
         """Returns the error for a file that differs from the published file."""
         return InvalidInput(
-            f"{detail}: it is damaged or a different one; download it again ({self.origin}), or prepare it by its path",
+            f"{detail}: the file is damaged or of another data set. Download it again ({self.origin}), or give its path",
             field="data",
             value=str(path),
             allowed=f"the files of {self.name} as published",

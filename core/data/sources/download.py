@@ -150,7 +150,7 @@ def _file_name(url: str) -> str:
     name = valid_url(url).path.rpartition("/")[2] or "archive"
     if name in (".", "..") or len(os.fsencode(name)) > _MAX_NAME_BYTES or "\\" in name or not name.isprintable():
         raise InvalidInput(
-            f"the name at the end of {url[:200]} cannot be that of a file",
+            f"the name at the end of {url[:200]} is not a valid file name",
             field="url",
             value=url,
             allowed=f"at most {_MAX_NAME_BYTES} bytes without control characters",
@@ -241,6 +241,6 @@ def _check_entry(name: str, *, is_plain: bool) -> None:
 
 def _check(files: int, size: int, bounds: Bounds) -> None:
     if files > bounds.files:
-        raise _Refused(f"it holds more than {bounds.files:,} files and folders (EDGEFRONT_DATA__MAX_UNPACKED_FILES)")
+        raise _Refused(f"it has more than {bounds.files:,} files and folders (EDGEFRONT_DATA__MAX_UNPACKED_FILES)")
     if size > bounds.bytes:
-        raise _Refused(f"it holds more than {bounds.bytes:,} bytes (EDGEFRONT_DATA__MAX_UNPACKED_BYTES)")
+        raise _Refused(f"it has more than {bounds.bytes:,} bytes (EDGEFRONT_DATA__MAX_UNPACKED_BYTES)")

@@ -70,7 +70,7 @@ def render_chat(template: Template, messages: Sequence[Mapping[str, str]], token
         by_name = {entry.get("name"): entry.get("template", "") for entry in template}
         if "default" not in by_name:
             raise InvalidInput(
-                f"the model has chat templates {', '.join(map(str, by_name))}, and none of them is the default",
+                f"the model has chat templates {', '.join(map(str, by_name))}, but no default template",
                 field="chat",
                 allowed="--no-chat, which continues the text",
             )

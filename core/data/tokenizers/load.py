@@ -80,7 +80,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
 
                 return BPETokenizer.load(folder / TOKENIZER, content)
             case level:
-                raise ValueError(f"its level is {short(level)}")
+                raise ValueError(f"its level {short(level)} is unknown")
     except FileNotFoundError as error:
         raise NotFound(f"there is no tokenizer in {folder}: {error.filename} is missing") from None
     except InvalidInput:

@@ -80,7 +80,7 @@ def _token_ids(path: Path, name: str, values: Sequence[Any]) -> tuple[int, ...]:
                 f"{path} has {name} {short(value)}, which is not a token id",
                 field="tokenizer",
                 value=str(path),
-                allowed="a whole number; for eos_token_id also a list of them",
+                allowed="a whole number; for eos_token_id also a list of whole numbers",
             )
     return tuple(value for value in values if value is not None and value >= 0)
 

@@ -87,7 +87,7 @@ class Tokenizer(ABC):
             f"a tokenizer of {self.level} has no special tokens that a text can name",
             field="special",
             value=True,
-            allowed="a prompt as it is",
+            allowed="a prompt without names of special tokens",
         )
 
     @property
@@ -111,7 +111,7 @@ class Tokenizer(ABC):
         wrong = array[(array < 0) | (array >= self.vocab_size)]
         if wrong.size:
             raise InvalidInput(
-                f"there is no token {wrong[0]}; there are 0 to {self.vocab_size - 1}",
+                f"there is no token {wrong[0]}; tokens are 0 to {self.vocab_size - 1}",
                 field="ids",
                 value=int(wrong[0]),
                 allowed=f"0 to {self.vocab_size - 1}",

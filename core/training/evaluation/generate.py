@@ -146,7 +146,7 @@ def _check(model: LanguageModel, prompt: Sequence[int], tokens: int, memory: int
         room = max_length - len(prompt) + 1
         raise InvalidInput(
             f"a prompt of {len(prompt)} tokens and {tokens} more are too many for the model's {max_length} positions: "
-            + (f"{room} fit after it" if room > 0 else "the prompt alone is too long"),
+            + (f"{room} fit after the prompt" if room > 0 else "the prompt alone is too long"),
             field="tokens" if room > 0 else "prompt",
             value=tokens if room > 0 else len(prompt),
             allowed=f"{room} tokens at most, or a shorter prompt" if room > 0 else f"at most {max_length} tokens",

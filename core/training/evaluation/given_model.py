@@ -190,7 +190,7 @@ def _locate(model: str | Path) -> _Location:
             return _Location("folder", path)
         if (path / CONFIG).is_file():
             return _Location("config", path)
-        raise NotFound(f"{path} is no folder of a model: it has no {ARCHITECTURE} and no {CONFIG}", allowed=WAYS)
+        raise NotFound(f"{path} is not a model folder: it has neither {ARCHITECTURE} nor {CONFIG}", allowed=WAYS)
     try:
         with path.open("rb") as file:
             head = file.read(64)
@@ -236,7 +236,7 @@ def _text(path: Path) -> str:
     size = path.stat().st_size
     if size > MAX_DESCRIPTION_BYTES:
         raise ArchitectureError(
-            f"it holds {size} bytes; a description has at most {MAX_DESCRIPTION_BYTES}",
+            f"the file has {size} bytes; a description must have at most {MAX_DESCRIPTION_BYTES}",
             value=size,
             allowed=f"at most {MAX_DESCRIPTION_BYTES} bytes, or {WAYS}",
         )
@@ -345,7 +345,7 @@ def check_imported(folder: Path, *, name: str | None = None, licence: str | None
         described = Architecture.parse((folder / ARCHITECTURE).read_text(encoding="utf-8"))
         if described.digest != weights.architecture.digest:
             raise InvalidInput(
-                f"{ARCHITECTURE} describes {described.digest[:12]}, and {WEIGHTS} is of "
+                f"{ARCHITECTURE} describes {described.digest[:12]}, but {WEIGHTS} has "
                 f"{weights.architecture.digest[:12]}"
             )
         if (folder / CUTS).exists():

@@ -86,7 +86,7 @@ def evaluate_tasks(
             f"there is no task {unknown[0]!r}" if unknown else "no task was named",
             field="tasks",
             value=unknown[:1],
-            allowed="names that `lm-eval ls tasks` lists, or those of YAML files in the folder that is included",
+            allowed="names that `lm-eval ls tasks` lists, or names in YAML files of the included folder",
         )
     evaluated = simple_evaluate(
         TrainedModel(package, device=device, rows=rows),

@@ -87,7 +87,7 @@ def check_licence(given: str) -> str:
     """Returns the identifier of a licence. Raises `InvalidInput` for text that is not a known identifier."""
     if LICENCE.fullmatch(given) is None:
         allowed = "an identifier of SPDX or the Hugging Face Hub, such as apache-2.0"
-        raise InvalidInput(f"licence {given!r} is no identifier: give {allowed}", field="licence", allowed=allowed)
+        raise InvalidInput(f"licence {given!r} is not an identifier. Give {allowed}", field="licence", allowed=allowed)
     return given
 
 

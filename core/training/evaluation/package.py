@@ -112,13 +112,13 @@ def _import(
     output, vocabulary = output.resolve(), architecture.embedding.vocab_size
     if tokenizer is not None and tokenizer.vocab_size > vocabulary:
         raise InvalidInput(
-            f"the tokenizer of {source} has {tokenizer.vocab_size} tokens, the model {vocabulary}",
+            f"the tokenizer of {source} has {tokenizer.vocab_size} tokens, but the model {vocabulary}",
             field="vocab_size",
             value=tokenizer.vocab_size,
             allowed=f"at most {vocabulary}",
         )
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        raise Conflict(f"{output} exists: name a folder that does not")
+        raise Conflict(f"{output} exists; choose a folder that does not exist")
     facts = {"name": name[:100]} | ({} if licence is None else {"licence": licence})
     write_new_package(output, architecture, weights, tokenizer, facts)
 
@@ -251,7 +251,7 @@ class Package:
         return self.tokenizer if (self.folder / FILE).is_file() else None
 
     def hugging_face_files(self) -> dict[str, bytes]:
-        """Returns tokenizer files and card for transformers, as `core.model_files.model_file.write_model` takes them."""
+        """Tokenizer files and card for transformers, which `core.model_files.model_file.write_model` takes."""
         tokenizer = self.tokenizer_if_any
         files = {CARD: model_card(self.architecture, self.facts, "transformers", tokenizer).encode()}
         if tokenizer is not None:
@@ -312,7 +312,7 @@ class Package:
         padded = tokenizer.level == "bpe" and tokenizer.vocab_size < vocab_size
         if tokenizer.vocab_size != vocab_size and not padded:
             raise _damaged(
-                self.folder, f"the tokenizer in {folder} has {tokenizer.vocab_size} tokens, the model {vocab_size}"
+                self.folder, f"the tokenizer in {folder} has {tokenizer.vocab_size} tokens, but the model {vocab_size}"
             )
         return tokenizer
 

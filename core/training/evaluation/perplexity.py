@@ -204,7 +204,7 @@ def perplexity(
     )
     if text.rows == 0:
         raise InvalidInput(
-            f"nothing to predict in a text of {len(split.tokens)} tokens",
+            f"a text of {len(split.tokens)} tokens has no token to predict",
             field="split",
             value=len(split.tokens),
             allowed="two tokens or more" + (" in one of its sentences" if by_sentence else ""),
@@ -330,7 +330,7 @@ def _check(model: LanguageModel, evaluation: Evaluation, source: Split | None) -
     architecture = model.architecture
     if not architecture.causal or architecture.output.kind != "tokens":
         raise InvalidInput(
-            "perplexity needs a model that predicts the next token: this one "
+            "perplexity needs a model that predicts the next token, but this model "
             + ("has output " + architecture.output.kind if architecture.causal else "sees the tokens that follow"),
             field="model",
             value=architecture.output.kind,
@@ -347,8 +347,8 @@ def _check(model: LanguageModel, evaluation: Evaluation, source: Split | None) -
     length, max_length = evaluation.segment + evaluation.memory, architecture.max_length
     if source is None and max_length is not None and length > max_length:
         raise InvalidInput(
-            f"evaluation segments of {evaluation.segment} tokens after {evaluation.memory} others do not fit into the "
-            f"model's {max_length} positions",
+            f"evaluation segments of {evaluation.segment} tokens after {evaluation.memory} past tokens do not fit into "
+            f"the model's {max_length} positions",
             field="evaluation.segment",
             value=length,
             allowed=f"segment and memory of {max_length} tokens together at most",
@@ -363,8 +363,8 @@ def perplexity_of(total: float, count: int, split: Split | None) -> Perplexity:
     loss = total / max(1, count)
     if not math.isfinite(loss):
         raise Diverged(
-            f"the loss over {count} tokens is {loss}, not a number: the model's weights are not finite or its scores "
-            "overflow; an earlier checkpoint, a lower learning rate or a wider precision would help"
+            f"the loss over {count} tokens is {loss}: the model's weights are not finite or its scores overflow. "
+            "Use an earlier checkpoint, a lower learning rate or a wider precision"
         )
     n, characters, words = (0, 0, 0) if split is None else (len(split.tokens), split.characters, split.words)
     return Perplexity(

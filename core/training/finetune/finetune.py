@@ -112,7 +112,7 @@ def with_head(
     old = model.architecture
     if old.causal:
         raise InvalidInput(
-            "fine-tuning is for encoders: each token of this model sees only those before it",
+            "fine-tuning requires an encoder, but each token of this model sees only earlier tokens",
             field="model",
             value="causal",
             allowed="causal false, as BERT",
@@ -144,7 +144,7 @@ def fine_tune(
     float targets, otherwise cross-entropy. Equal seeds give equal models. Raises `Diverged` if a loss is not finite.
     """
     if not rows:
-        raise InvalidInput("there is nothing to train on", field="rows", value=0, allowed="at least one row")
+        raise InvalidInput("there are no rows to train on", field="rows", value=0, allowed="at least one row")
     device = torch.device(device)
     steps = settings.epochs * math.ceil(len(rows) / settings.rows)
     rate = Optimizer(name="adamw", lr=settings.lr, eps=1e-6, weight_decay=settings.weight_decay)

@@ -119,7 +119,7 @@ def classify(
     """
     if train.is_regression != test.is_regression or (train.second is None) != (test.second is None):
         raise InvalidInput(
-            f"training has {train.kind}, and the test {test.kind}",
+            f"the training table has {train.kind}, but the test table has {test.kind}",
             field="test",
             allowed="the same columns in both",
         )
@@ -128,7 +128,7 @@ def classify(
     unknown = sorted({str(label) for label in test.labels} - set(classes)) if classes else []
     if unknown:
         raise InvalidInput(
-            f"the test rows have class {unknown[0]!r}, which no row of training has",
+            f"the test rows have class {unknown[0]!r}, which no row of the training table has",
             field="test",
             value=unknown[0],
             allowed=", ".join(classes),

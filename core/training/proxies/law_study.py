@@ -174,24 +174,24 @@ def fit(models: TrainedModels, origin: Origin, prior: PerplexityPredictor | None
         prior = shared if shared is not None and shared.study.budgets else None
     if prior is not None and not isinstance(prior, ScalingLaw):
         raise InvalidInput(
-            f"prior: {prior.origin.name} is of the cuts of one model, and predicts no others",
+            f"prior: {prior.origin.name} predicts only the submodels of one model",
             field="prior",
             value=prior.origin.name,
-            allowed="a scaling law, as own-data-gpt2 or llama-dolma-cooled",
+            allowed="a scaling law, such as own-data-gpt2 or llama-dolma-cooled",
         )
     if prior is not None and not isinstance(prior.study.prior, LengthScales):
         return _refined(models, origin, prior, budgets)
-    family = origin.family or "several families, or of one that no table has"
+    family = origin.family or "several or unknown families"
     if budgets:
-        named = f"prior: {prior.origin.name} knows" if prior else f"tokens: the models are {family}, whose laws know"
+        named = f"prior: {prior.origin.name} has" if prior else f"tokens: scaling laws of {family} have"
         raise InvalidInput(
-            f"{named} one budget, and the table's models were trained on different numbers of tokens",
+            f"{named} one budget, but the table's models were trained on different numbers of tokens",
             field="prior" if prior else "tokens",
-            allowed="models that were trained on equally many tokens, or decoders that own-data-llama is about",
+            allowed="models that were trained on equally many tokens, or decoders that own-data-llama covers",
         )
     notes = []
     if models.log_tokens is not None:
-        notes.append("all models were trained on equally many tokens: the law knows that budget alone")
+        notes.append("all models were trained on equally many tokens: the scaling law is valid for this budget only")
     law = fit_table(models.shapes, models.log_perplexity, origin, prior)
     shapes, reached = models.once
     learnt = set() if prior is None else set(map(tuple, prior.study.inputs.tolist()))
@@ -199,8 +199,8 @@ def fit(models: TrainedModels, origin: Origin, prior: PerplexityPredictor | None
     seen = len({architecture.digest for architecture, row in described if tuple(row) in learnt})
     if prior is not None and seen:
         notes.append(
-            f"{prior.origin.name} was learnt from {seen} of these architectures: of others predictions are worse than "
-            "the folds'"
+            f"{prior.origin.name} was fitted to {seen} of these architectures; predictions of other "
+            "architectures are less accurate than those of the folds"
         )
     return Fitted(law, prediction_accuracy(reached, cross_validated(shapes, reached, prior)), tuple(notes))
 
@@ -209,24 +209,24 @@ def _refined(models: TrainedModels, origin: Origin, prior: ScalingLaw, budgets: 
     name = prior.origin.name
     if prior.own is not None:
         raise InvalidInput(
-            f"prior: {name} was refined by trainings already; give them and the new ones in one table",
+            f"prior: {name} has already been refined by trainings; put old and new trainings into one table",
             field="prior",
             value=name,
-            allowed="a law without trainings of one's own",
+            allowed="a scaling law that has not been refined by trainings",
         )
     if prior.study.budgets and models.log_tokens is None:
         raise InvalidInput(
-            f"prior: {name} knows the training budget, which the table does not state",
+            f"prior: {name} depends on the training tokens, which the table lacks",
             field="prior",
             value=name,
             allowed="a table with a column tokens",
         )
     if budgets and not prior.study.budgets:
         raise InvalidInput(
-            f"prior: {name} knows one budget, and the table's models were trained on different numbers of tokens",
+            f"prior: {name} has one budget, but the table's models were trained on different numbers of tokens",
             field="prior",
             value=name,
-            allowed="models that were trained on equally many tokens, or a law that knows the training budget",
+            allowed="models that were trained on equally many tokens, or a scaling law that depends on training tokens",
         )
     models = models.take(models.first)
     if not prior.study.budgets:
@@ -236,7 +236,7 @@ def _refined(models: TrainedModels, origin: Origin, prior: ScalingLaw, budgets: 
     law = replace(law, log_train_tokens=float(models.log_tokens.max()))
     predicted = _cross_validated(models, prior)
     if predicted is None:
-        return Fitted(law, None, ("one model alone: how well the law predicts others is unknown",))
+        return Fitted(law, None, ("a single model cannot show how well the scaling law predicts other models",))
     return Fitted(law, prediction_accuracy(models.log_perplexity, predicted), ())
 
 

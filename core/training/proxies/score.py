@@ -138,7 +138,7 @@ def law_about(subject: Architecture | SearchSpace, name: str | None = None) -> P
         return default if name is None else law_named(name)
     what = f"the space {subject.name}" if isinstance(subject, SearchSpace) else _kind(subject)
     raise InvalidInput(
-        f"proxy: no scaling law is about {what}: the tables behind them are of decoders with attention and positions",
+        f"proxy: no scaling law covers {what}; scaling laws are fitted to decoders with attention and positions",
         field="proxy",
         value="quality_law",
         allowed="decoder_parameters, or another proxy",

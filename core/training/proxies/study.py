@@ -251,7 +251,7 @@ def _check_differ(numbered: Sequence[tuple[int, Row]], quality: Quality) -> None
             "rows: there is nothing to rank",
             field=f"rows.{second}.{quality.column}",
             value=row[quality.column],
-            allowed="models that came out differently",
+            allowed="models of different quality",
         )
     digests = {
         None if architecture is None else architecture.digest
@@ -293,7 +293,7 @@ def _of_one(
             values.append(proxy.oriented(value))
             used.append(row)
     if len(used) < MIN_PAIRS:
-        because = reason or f"the rows have neither an architecture nor a column {proxy.name} ({lacking[0]})"
+        because = reason or f"rows have neither an architecture nor a column {proxy.name} ({lacking[0]})"
         raise InvalidInput(
             f"{proxy.name} has a value for {len(used)} of {len(numbered)} models: {because}",
             field="proxy",

@@ -108,7 +108,7 @@ def quality_of(rows: Sequence[Row], name: str | None = None, higher_is_better: b
             raise InvalidInput(
                 f"no column has the quality of a model; the table has {', '.join(sorted(columns))}",
                 field="quality",
-                allowed=f"a column of one of these names: {', '.join(QUALITIES)}; or another one, by its name",
+                allowed=f"a column of one of these names: {', '.join(QUALITIES)}; or the name of another column",
             )
     if name not in columns:
         allowed = ", ".join(sorted(columns))

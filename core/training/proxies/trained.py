@@ -100,13 +100,13 @@ def training_tokens(rows: Sequence[Row]) -> list[float] | None:
         value, count = row.get(TOKENS), number_in(row, TOKENS)
         if count is None or not MIN_TRAIN_TOKENS <= count <= MAX_TRAIN_TOKENS:
             fault = (
-                "missing, though other rows have it" if value is None else f"{short(value)}, no number from 1 to 1e18"
+                "missing, but other rows have it" if value is None else f"{short(value)}, not a number from 1 to 1e18"
             )
             raise InvalidInput(
                 f"row {number}: {TOKENS} is {fault}",
                 field=f"rows.{number}.{TOKENS}",
                 value=str(value),
-                allowed="a number from 1 to 1e18 in each row, as 10000000000, or in none",
+                allowed="a number from 1 to 1e18 in each row, such as 10000000000, or in none",
             )
         tokens.append(count)
     return tokens
@@ -137,7 +137,7 @@ def training_identity(architecture: Architecture | None, row: Row, quality: Qual
 
 def repeats_in_words(repeated: int, trainings: int, models: int) -> str:
     """Returns a note on repeated trainings and on several trainings of one model; empty if there are none."""
-    rows = "row repeats an earlier one" if repeated == 1 else "rows repeat earlier ones"
+    rows = "row repeats an earlier one" if repeated == 1 else "rows repeat earlier rows"
     notes = [f"{repeated} {rows} (the same model, the same quality): each counts once"] if repeated else []
     notes += [f"the {trainings} trainings are of {models} architectures"] if trainings != models else []
     return "; ".join(notes)
@@ -172,7 +172,7 @@ def _log_perplexity(number: int, row: Row, quality: Quality) -> float:
     log = None if value is None else log_perplexity(column, value)
     if value is not None and log is None:
         raise InvalidInput(
-            f"a scaling law is about perplexity, which {column} is not",
+            f"a scaling law predicts perplexity, but {column} is another measure",
             field="quality",
             value=column,
             allowed="a column of perplexities (…ppl, …perplexity), losses (…loss) or bpc",

@@ -85,8 +85,8 @@ def snip(score_input: ScoreInput) -> float:
 def fisher(score_input: ScoreInput) -> float:
     """Fisher score: Σ over weights of linear layers of Δ = ½·mean over sequences of (Σ over tokens of a·∂L/∂a)².
 
-    Δ estimates the change of the loss if a channel is removed (Theis et al. 2018, eq. 4). The activations a of a channel
-    are one output of a linear layer at all tokens of a sequence. Each weight counts the Δ of its channel (Abdelfattah
+    Δ estimates the change of the loss if a channel is removed (Theis et al. 2018, eq. 4). A channel with activations a
+    is one output of a linear layer at all tokens of a sequence. Each weight counts the Δ of its channel (Abdelfattah
     et al. 2021). Unit: squared nats. A higher score means that more channels matter.
     """
     model = score_input.model()

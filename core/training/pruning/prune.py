@@ -62,10 +62,10 @@ def prune_weights(
     tensors = {}
     for spec in parameters(child):
         if spec.name not in sources:
-            raise no_part(f"{spec.name} is inherited from no tensor", spec.name, list(spec.shape))
+            raise no_part(f"{spec.name} has no corresponding tensor of the parent", spec.name, list(spec.shape))
         name, indices = sources[spec.name]
         if name not in weights:
-            raise no_part(f"{spec.name} is of no tensor of the parent", spec.name, name)
+            raise no_part(f"{spec.name} is missing from the parent", spec.name, name)
         tensor = weights[name]
         for axis, kept in enumerate(indices):
             if kept is not None:
@@ -77,7 +77,7 @@ def prune_weights(
             ratio = energy[channels].double().mean() / energy.double().mean()
             tensor = tensor * float(ratio.sqrt())
         if tuple(tensor.shape) != spec.shape:
-            what = f"{spec.name} of {list(spec.shape)} is no part of the parent's {list(weights[name].shape)}"
+            what = f"{spec.name} of {list(spec.shape)} is not a part of the parent's {list(weights[name].shape)}"
             raise no_part(what, spec.name, list(spec.shape))
         tensors[spec.name] = tensor
     return tensors

@@ -77,14 +77,14 @@ def study_pruning(
     architecture, torch_device = package.architecture, torch.device(device)
     if (what := cannot_be_cut(architecture)) is not None:
         raise InvalidInput(
-            f"the model has {what}, of which no part can be inherited",
+            f"the model has {what}, which cannot be pruned",
             field="model",
             value=architecture.digest,
             allowed="a decoder of attention, feed_forward and short_conv blocks, one after the other",
         )
     if not same_tokens(package.folder, data.folder):
         raise InvalidInput(
-            f"data: {data.name} has other tokens than the model: its text would mean something else",
+            f"data: {data.name} was prepared with another tokenizer than the model's",
             field="data",
             value=data.name,
             allowed=f"data prepared with {package.folder / 'tokenizer.json'} (edgefront data prepare --vocabulary)",
@@ -103,7 +103,7 @@ def study_pruning(
     parent_loss = text.loss(model)
     if not parent_loss <= MAX_LOG_PERPLEXITY:
         raise InvalidInput(
-            f"the model's loss on {data.name} is {parent_loss:g} nats a token: it has not learnt this text",
+            f"the model's loss on {data.name} is {parent_loss:g} nats per token, so that it has not learnt this text",
             field="model",
             value=architecture.digest,
             allowed=f"a trained model, with a loss of at most {MAX_LOG_PERPLEXITY:g}",
@@ -113,7 +113,7 @@ def study_pruning(
     children, losses = evaluator.combinations(table, settings.combinations, settings.seed)
     if not children:
         raise InvalidInput(
-            "the model is so small that it has no parts",
+            "the model is too small to be pruned",
             field="model",
             value=architecture.digest,
             allowed="a model with several blocks, heads or inner units",
@@ -172,13 +172,13 @@ def read_pruning_study(folder: Path) -> PruningStudy:
     path = folder / CUTS
     if not path.is_file():
         raise NotFound(
-            f"{folder} has no {CUTS}: which of its units matter is not known",
+            f"{folder} has no pruning study ({CUTS}); create one first",
             allowed="edgefront inherit study FOLDER --data DATA",
         )
     law, studied = read_study_file(path)
     stored = sha256(folder / WEIGHTS)
     if studied != stored:
-        raise damaged_study(path, f"is about weights {studied[:12]}, and {WEIGHTS} beside it is {stored[:12]}")
+        raise damaged_study(path, f"is about weights {studied[:12]}, but {WEIGHTS} in the same folder is {stored[:12]}")
     with safe_open(path, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     importance = Importance.of_tensors(tensors, [cuts.influence for cuts in law.table.blocks])
@@ -216,13 +216,13 @@ def write_submodel(parent: Package, child: Architecture, output: Path) -> Packag
     tokenizer, vocabulary = parent.tokenizer_if_any, child.embedding.vocab_size
     if tokenizer is not None and tokenizer.vocab_size > vocabulary:
         raise InvalidInput(
-            f"the part has {vocabulary} tokens, and the tokenizer {tokenizer.vocab_size}",
+            f"the submodel has {vocabulary} tokens, but the tokenizer has {tokenizer.vocab_size}",
             field="embedding.vocab_size",
             value=vocabulary,
             allowed=f"at least {tokenizer.vocab_size}",
         )
     if output.exists():
-        raise Conflict(f"{output} exists: name a folder that does not")
+        raise Conflict(f"{output} exists; choose a folder that does not exist")
     tensors = load_pruned(parent.folder / WEIGHTS, child)
     cut = pruning_summary(parent.architecture, child)
     name = str(parent.facts.get("name") or parent.folder.resolve().name)

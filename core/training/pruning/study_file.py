@@ -45,15 +45,15 @@ def read_study_file(path: Path) -> tuple[PruningPredictor, str]:
         with safe_open(path, framework="np") as file:
             metadata = dict(file.metadata() or {})
             if metadata.get("format") != FORMAT or not {"law", "weights"} <= metadata.keys():
-                raise damaged_study(path, "is no study of cuts")
+                raise damaged_study(path, "is not a pruning study")
             length = len(metadata["law"])
             if length > MAX_LAW_CHARACTERS:
                 raise damaged_study(
-                    path, f"has a law of {length:,} characters, and at most {MAX_LAW_CHARACTERS:,} may be"
+                    path, f"has a scaling law of {length:,} characters; the maximum is {MAX_LAW_CHARACTERS:,}"
                 )
             law = from_json(metadata["law"])
             if not isinstance(law, PruningPredictor):
-                raise damaged_study(path, f"has the law {law.origin.name}, which is not about cuts")
+                raise damaged_study(path, f"has the scaling law {law.origin.name}, which does not predict pruning")
             _check_importance(path, file, law.parent)
     except (SafetensorError, OSError) as error:
         raise damaged_study(path, f"cannot be read: {error}") from None

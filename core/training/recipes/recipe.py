@@ -176,14 +176,14 @@ class Recipe(_Section):
         what = f"task {self.task}" if self.task != "streams" else f"a memory of {self.memory} tokens"
         if self.order == "shuffled" and carries_past:
             raise InvalidInput(
-                f"order shuffled does not go with {what}",
+                f"order shuffled cannot be combined with {what}",
                 field="order",
                 value=self.order,
                 allowed="contiguous; or shuffled with task streams and memory 0",
             )
         if self.distil is not None and carries_past:
             raise InvalidInput(
-                f"distil does not go with {what}: a teacher reads each row by itself, and predicts its next tokens",
+                f"distil cannot be combined with {what}, because a teacher reads each row by itself",
                 field="distil",
                 value=self.distil.model_dump(),
                 allowed="null; or temperature and share with task streams and memory 0",
@@ -195,14 +195,14 @@ class Recipe(_Section):
         if (self.initialisation == "completep") != (self.parametrisation is not None):
             given = "no parametrisation" if self.parametrisation is None else f"initialisation {self.initialisation}"
             raise InvalidInput(
-                f"initialisation completep and a parametrisation go together, and this recipe has {given}",
+                f"initialisation completep and a parametrisation must be given together; this recipe has {given}",
                 field="parametrisation",
                 value=None if self.parametrisation is None else self.parametrisation.model_dump(),
                 allowed="an object with initialisation completep, null with the others",
             )
         if self.parametrisation is not None and self.optimizer.name not in ("adam", "adamw"):
             raise InvalidInput(
-                f"a parametrisation scales the steps of Adam, not those of {self.optimizer.name}",
+                f"a parametrisation requires adam or adamw, not {self.optimizer.name}",
                 field="optimizer.name",
                 value=self.optimizer.name,
                 allowed="adam or adamw, or no parametrisation",
@@ -284,7 +284,7 @@ def check_task(architecture: Architecture, recipe: Recipe) -> None:
         needs = "a causal model without a source whose output is tokens"
     if needs is not None:
         raise InvalidInput(
-            f"recipe: {recipe.name} trains {needs}, which the architecture is not",
+            f"recipe: {recipe.name} requires {needs}",
             field="recipe",
             value=recipe.name,
             allowed=f"a recipe whose task fits the architecture, or {needs}",
@@ -292,10 +292,10 @@ def check_task(architecture: Architecture, recipe: Recipe) -> None:
     if recipe.order == "shuffled" and has_memory(architecture):
         what, family = _RECURRENCE if _is_recurrent(architecture) else _RELATIVE
         raise InvalidInput(
-            f"recipe: {recipe.name} shuffles the segments of a text, and {what} reads on from one to the next",
+            f"recipe: {recipe.name} shuffles the segments of a text, but {what} continues from segment to segment",
             field="recipe",
             value=recipe.name,
-            allowed=f"quick, or a recipe {family}-…: their text is contiguous",
+            allowed=f"a recipe with contiguous text: quick or {family}-…",
         )
     if recipe.distil is not None and (architecture.embedding.cutoffs or _is_recurrent(architecture)):
         what = "an adaptive softmax (cutoffs)" if architecture.embedding.cutoffs else _RECURRENCE[0]
@@ -303,7 +303,7 @@ def check_task(architecture: Architecture, recipe: Recipe) -> None:
             f"recipe: {recipe.name} trains with a teacher (distil), and the architecture has {what}",
             field="recipe",
             value=recipe.name,
-            allowed="a recipe without distil, or a model without cutoffs whose rows follow nothing",
+            allowed="a recipe without distil, or a model without memory and cutoffs",
         )
     most, lengths = architecture.max_length, {"segment": recipe.segment}
     if recipe.task in ("streams", "sentences"):  # other tasks are evaluated on rows of the training's length

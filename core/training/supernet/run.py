@@ -203,7 +203,7 @@ class _Run:
         if not search.has_architecture_step:
             raise Unavailable(
                 f"the budget of {self._spec.budget.hours:g} hours was over after {search.steps} of "
-                f"{self._recipe.steps} steps, before any of them chose between blocks: give more hours or fewer steps"
+                f"{self._recipe.steps} steps, before the first architecture step. Give more hours or fewer steps"
             )
         result = search.outcome()
         _log.info("seed %d: %s after %d steps", result.seed, result.pattern, result.steps)

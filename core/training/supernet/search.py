@@ -40,8 +40,8 @@ class DataParts:
         epoch = batches.steps_per_epoch
         if epoch < 2:
             raise InvalidInput(
-                f"one pass over this data is {epoch} step: a search needs at least one for the weights and one for the "
-                "architecture",
+                f"one epoch of this data has {epoch} step, but a search needs at least one step for the weights and "
+                "one for the architecture",
                 field="recipe.rows",
                 allowed="more data, fewer rows or a shorter segment",
             )
@@ -149,7 +149,7 @@ class Search:
     ) -> None:
         if recipe.precision == "float16":
             raise InvalidInput(
-                "a supernet is not trained in float16: the gradients of its probabilities would vanish",
+                "a supernet cannot be trained in float16, because the gradients of its probabilities would vanish",
                 field="recipe.precision",
                 value=recipe.precision,
                 allowed="bfloat16 or float32",
