@@ -206,7 +206,7 @@ def test_what_is_no_whole_model_is_refused_and_leaves_nothing(
         (packed({**whole, "edgefront_tokenizer.json": b"{}"}), "edgefront_tokenizer.json is damaged"),
         (
             packed({**whole, "edgefront_tokenizer.json": json.dumps({**tokenizer, "bytes": [1, 2]}).encode()}),
-            "has 2 tokens, but the model 256",
+            "has 2 tokens, but the model has 256",
         ),
         (packed({**whole, "cuts.safetensors": b"cuts"}), "cuts.safetensors is not a safetensors file"),
     ]

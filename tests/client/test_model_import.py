@@ -191,7 +191,7 @@ def test_weights_that_are_not_finite_are_refused_by_the_files_own_name(tmp_path:
 
 def test_a_folder_that_cannot_be_imported_leaves_nothing(tmp_path: Path) -> None:
     their_folder(tmp_path / "theirs", 200)
-    with pytest.raises(InvalidInput, match="has 270 tokens, but the model 200"):
+    with pytest.raises(InvalidInput, match="has 270 tokens, but the model has 200"):
         import_transformers(tmp_path / "theirs", tmp_path / "mine")
     (tmp_path / "theirs" / "tokenizer.json").unlink()
     assert not import_transformers(tmp_path / "theirs", tmp_path / "mine")

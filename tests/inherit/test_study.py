@@ -160,7 +160,7 @@ def test_text_of_other_tokens_and_too_little_of_it_are_refused(trained: TrainedP
     text = tmp_path / "other.txt"
     text.write_text("".join(f"row {number} of another text, with other signs!\n" for number in range(400)))
     other = open_prepared(prepare(str(text), tmp_path / "prepared", settings=Preparation(level="characters")).folder)
-    with pytest.raises(InvalidInput, match="other tokens") as refused:
+    with pytest.raises(InvalidInput, match="another tokenizer") as refused:
         study_pruning(trained.package, other, "counter")
     assert refused.value.field == "data"
     with pytest.raises(InvalidInput, match="too few"):

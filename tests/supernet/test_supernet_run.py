@@ -203,7 +203,7 @@ def test_hours_that_are_over_too_early_are_an_error(data: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
-        ({"task": "masked"}, "trains an encoder"),
+        ({"task": "masked"}, "requires an encoder"),
         ({"precision": "float16"}, "cannot be trained in float16"),
         ({"rows": 10_000}, "one batch of 10000 rows"),
     ],

@@ -28,7 +28,7 @@ from edgefront.core.training.recipes.recipe import Recipe
 def short_blocks() -> Iterator[None]:
     """So that a few hundred rows are of several blocks, and a block of 64 epochs at most: each takes its own order."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches_module, "_BLOCK", 64)
+        patch.setattr(batches_module, "_ORDER_BLOCK", 64)
         yield
 
 

@@ -323,7 +323,7 @@ def test_parallel_text_keeps_its_pairs(tmp_path: Path, home: Path) -> None:
         (b"", {}, "is empty"),
         (b"line\n" * 30 + b"\xff", {}, "is not UTF-8 at byte 150"),
         (b"a", {"level": "bytes"}, "the split train of text has no text"),
-        (b"some text\n" * 30, {"level": "bytes", "vocab_size": 9}, "level bytes has no vocab_size"),
+        (b"some text\n" * 30, {"level": "bytes", "vocab_size": 9}, "level bytes cannot have vocab_size"),
         (b"some text\n" * 30, {"vocab_size": 100}, "vocab_size must be at least 261"),
         (b"some text\n" * 30, {"valid_percent": 50, "test_percent": 50}, "together at most 90|are not possible"),
         (b"some text\n" * 30, {"vocabulary": "/nowhere/words.txt"}, "there is no file /nowhere/words.txt"),

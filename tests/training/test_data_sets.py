@@ -59,7 +59,7 @@ def test_wikitext_by_words_has_its_published_counts(tmp_path: Path, home: Path) 
     assert prepared.vocab_size == vocabulary
     assert len(prepared.splits["test"].tokens) == words["test"]
     assert len(prepared.splits["test"].starts) - 1 == test.count("\n")
-    with pytest.raises(InvalidInput, match=r"words in the vocabulary, but wikitext-2 has 33,278: the file is damaged"):
+    with pytest.raises(InvalidInput, match=r"words in the vocabulary, but wikitext-2 has 33,278: it is damaged"):
         prepare(replace(data_set("wikitext-2"), published=replace(known, vocabulary=33_278)), home, origin=folder)
     (tmp_path / "own.txt").write_text("<eos>\n<unk>\nthe\n")
     own = prepare(
@@ -69,7 +69,7 @@ def test_wikitext_by_words_has_its_published_counts(tmp_path: Path, home: Path) 
         settings=Preparation(vocabulary=str(tmp_path / "own.txt")),
     )
     assert own.vocab_size == 3
-    with pytest.raises(InvalidInput, match=r"words in the split train, and wikitext-2 has 5"):
+    with pytest.raises(InvalidInput, match=r"words in the split train, but wikitext-2 has 5"):
         prepare(replace(data_set("wikitext-2"), published=Published(words={"train": 5})), home, origin=folder)
 
 
@@ -97,14 +97,12 @@ def test_enwik8_is_cut_at_its_bytes_and_has_the_bytes_that_occur(tmp_path: Path,
 def test_a_download_that_was_cut_short_or_changed_is_refused(tmp_path: Path, home: Path) -> None:
     known = hutter(tmp_path, b"a" * 1000)
     (tmp_path / "enwik8").write_bytes(b"a" * 999 + b"b")
-    with pytest.raises(
-        InvalidInput, match=r"has the MD5 .*, but enwik8 has .*: the file is damaged or of another data set"
-    ):
+    with pytest.raises(InvalidInput, match=r"has the MD5 .*, but enwik8 has .*: it is damaged or of another data set"):
         prepare(known, home, origin=tmp_path)
     (tmp_path / "enwik8").write_bytes(b"a" * 10)
-    with pytest.raises(InvalidInput, match=r"has 10 bytes, and enwik8 has 1,000"):
+    with pytest.raises(InvalidInput, match=r"has 10 bytes, but enwik8 has 1,000"):
         prepare(known, home, origin=tmp_path)
-    with pytest.raises(InvalidInput, match=r"has 10 bytes, and enwik8 has 100,000,000"):
+    with pytest.raises(InvalidInput, match=r"has 10 bytes, but enwik8 has 100,000,000"):
         prepare("enwik8", home, origin=tmp_path)
     (tmp_path / "enwik8").unlink()
     with pytest.raises(NotFound, match=r"there is no enwik8 in .*: enwik8 is made from enwik8 \(http://mattmahoney"):
@@ -134,7 +132,7 @@ def test_lm1b_has_its_shards_and_its_list_of_words(tmp_path: Path, home: Path) -
     assert tokenizer.decode(split.tokens[: split.starts[2]]) == "the cat <UNK> sat\nthe <UNK>\n"
     assert len(split.starts) - 1 == 12
     (tmp_path / "1b_word_vocab.txt").write_text("<S>\n<UNK>\nthe\n")
-    with pytest.raises(InvalidInput, match="there are 3 words in the vocabulary, and lm1b has 5"):
+    with pytest.raises(InvalidInput, match="there are 3 words in the vocabulary, but lm1b has 5"):
         prepare(known, home, origin=tmp_path)
     (tmp_path / "1b_word_vocab.txt").write_text("<S>\nthe\n")
     with pytest.raises(InvalidInput, match="the vocabulary has no <unk>"):
@@ -151,7 +149,7 @@ def test_iwslt_has_two_languages_of_its_published_length(tmp_path: Path, home: P
     assert len(prepared.splits["train"].starts) - 1 == 40
     assert prepared.splits["test"].source is not None
     assert prepared.source_tokenizer().decode(prepared.splits["test"].source.tokens[:3]).startswith("ein")
-    with pytest.raises(InvalidInput, match=r"has 40 lines, and iwslt14 has 160,239"):
+    with pytest.raises(InvalidInput, match=r"has 40 lines, but iwslt14 has 160,239"):
         prepare("iwslt14", home, origin=tmp_path)
     with pytest.raises(InvalidInput, match="which level bytes does not have"):
         prepare(known, home, origin=tmp_path, settings=Preparation(level="bytes"))

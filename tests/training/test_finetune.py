@@ -232,7 +232,7 @@ def test_models_that_cannot_be_fine_tuned_are_reported(tmp_path: Path) -> None:
     examples = Examples(["a"], None, ["x"])
     with pytest.raises(InvalidInput, match="class 'y', which no row"):
         classify(encoder(99), bpe(), examples, Examples(["a"], None, ["y"]), QUICK)
-    with pytest.raises(InvalidInput, match="training has classes of single texts, and the test numbers of pairs"):
+    with pytest.raises(InvalidInput, match="has classes of single texts, but the test table has numbers of pairs"):
         classify(encoder(99), bpe(), examples, Examples(["a"], ["b"], [0.5]), QUICK)
     for head, rows, said in (
         ("a\tb", ["1\t2"], "no column with a known name for the text"),

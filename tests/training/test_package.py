@@ -273,7 +273,7 @@ def test_missing_and_damaged_packages_are_reported(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"result\.json is of architecture"):
         read_package(mixed)
     ByteTokenizer(range(100)).save(package(tmp_path / "tokens").folder)
-    with pytest.raises(InvalidInput, match="has 100 tokens, but the model 256"):
+    with pytest.raises(InvalidInput, match="has 100 tokens, but the model has 256"):
         _ = read_package(tmp_path / "tokens").tokenizer
 
 

@@ -145,7 +145,7 @@ def test_what_is_no_part_is_refused_before_anything_is_trained(data: Path, paren
     words = prepared_text(tmp_path, level="words")
     for spec, said in (
         (part_spec(data, parent, wider), "have no such submodel: .*blocks.1"),
-        (part_spec(data, unstudied, child(whole)), f"cannot be pruned: .*has no {CUTS}"),
+        (part_spec(data, unstudied, child(whole)), "cannot be pruned: .*has no pruning study"),
         (part_spec(words, parent, child(whole)), "trained with another tokenizer"),
         (part_spec(data, tmp_path / "none.safetensors", child(whole)), "cannot be read"),
     ):

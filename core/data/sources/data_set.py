@@ -135,7 +135,7 @@ class DataSet:
     def wrong(self, path: Path, detail: str) -> InvalidInput:
         """Returns the error for a file that differs from the published file."""
         return InvalidInput(
-            f"{detail}: the file is damaged or of another data set. Download it again ({self.origin}), or give its path",
+            f"{detail}: it is damaged or of another data set. Download it again ({self.origin}), or give its path",
             field="data",
             value=str(path),
             allowed=f"the files of {self.name} as published",

@@ -112,7 +112,7 @@ def _import(
     output, vocabulary = output.resolve(), architecture.embedding.vocab_size
     if tokenizer is not None and tokenizer.vocab_size > vocabulary:
         raise InvalidInput(
-            f"the tokenizer of {source} has {tokenizer.vocab_size} tokens, but the model {vocabulary}",
+            f"the tokenizer of {source} has {tokenizer.vocab_size} tokens, but the model has {vocabulary}",
             field="vocab_size",
             value=tokenizer.vocab_size,
             allowed=f"at most {vocabulary}",
@@ -312,7 +312,8 @@ class Package:
         padded = tokenizer.level == "bpe" and tokenizer.vocab_size < vocab_size
         if tokenizer.vocab_size != vocab_size and not padded:
             raise _damaged(
-                self.folder, f"the tokenizer in {folder} has {tokenizer.vocab_size} tokens, but the model {vocab_size}"
+                self.folder,
+                f"the tokenizer in {folder} has {tokenizer.vocab_size} tokens, but the model has {vocab_size}",
             )
         return tokenizer
 
