@@ -68,7 +68,7 @@ class Architecture(Part):
     positions: Positions = LearnedPositions()
     context_length: Annotated[int, Field(ge=1, le=MAX_CONTEXT)] | None = None
     """Maximum sequence length of the training, if positions are unlimited; if absent, 4096 or the reach of scaled
-    rotary positions. It changes no score, but every file of the model has it.
+    rotary positions. The length changes no score, but every file of the model states it.
     """
     norm: NormPlace = "pre"
     """Position of the norms in a block. pre: x + f(norm(x)); post: norm(x + f(x)); branch: x + norm(f(x)), as in OLMo 2

@@ -71,7 +71,7 @@ class RotaryScaling(Part):
 
     @property
     def reach(self) -> int:
-        """Maximum number of tokens of the scaled positions."""
+        """Maximum sequence length of the scaled positions, in tokens."""
         return max(1, min(MAX_CONTEXT, int(float(self.factor) * self.length)))
 
     @model_validator(mode="after")
@@ -106,7 +106,7 @@ class RotaryPositions(Part):
 
 
 class NoPositions(Part):
-    """No positions, for SRU and SRU++, whose recurrence depends on the order."""
+    """No positions, for models of SRU and SRU++, whose recurrence depends on the order of tokens."""
 
     kind: Literal["none"] = "none"
 
@@ -119,7 +119,7 @@ POSITION_KINDS = ("learned", "relative", "rotary", "sinusoidal", "none")
 
 
 class Embedding(Part):
-    """Token embedding.
+    """Token embedding of a model.
 
     Without `cutoffs` the embedding is one matrix of vocab_size × d_embed. With cut-offs it is the adaptive embedding of
     Baevski & Auli (2019) in Transformer-XL's layout: cluster i has the tokens between two cut-offs, and an embedding

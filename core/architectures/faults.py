@@ -43,5 +43,5 @@ def uneven(blocks: Numbered, who: str, **fields: Callable[[Any], Any]) -> Iterat
         for index, block in blocks[1:]:
             first = of(blocks[0][1])
             if of(block) != first:
-                reason = f"{who} one in all layers, and blocks.{blocks[0][0]} has {first}"
+                reason = f"{who} one value in all layers, but blocks.{blocks[0][0]} has {first}"
                 yield Fault(f"blocks.{index}.{field}", of(block), reason)

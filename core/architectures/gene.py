@@ -122,11 +122,11 @@ MIN_ATTENTION, MIN_MIXING = "min_attention_percent", "min_mixing_percent"
 
 # Genes of the spaces of layers (`core.architectures.layers`).
 ATTENTION, SHORT_CONV = "attention", "short_conv"
-"""Values of the gene `mixer`."""
+"""Values of the gene `mixer`: the token mixer of a layer."""
 PER_LAYER, UNIFORM = "own", "alike"
 """Values of the gene `layers`: each layer has its own widths, or all layers have the widths of the first."""
 TIED, UNTIED = "tied", "untied"
-"""Values of the gene `output`."""
+"""Values of the gene `output`: whether the output layer shares the embedding's matrix."""
 VOCABULARY_GENES = ("vocab_size", "output")
 """Genes of embedding and output head, except d_model."""
 UNIFORM_GENES = ("n_head", "n_kv_head", "d_inner")
@@ -204,11 +204,11 @@ class MinimumShare:
     mixing_percent: int
 
     def attention(self, blocks: int) -> int:
-        """Minimum number of blocks that attend."""
+        """Minimum number of blocks that attend, in a stack of `blocks` blocks."""
         return _share(blocks, self.attention_percent)
 
     def mixing(self, blocks: int) -> int:
-        """Minimum number of blocks that see other tokens."""
+        """Minimum number of blocks that see other tokens, in a stack of `blocks` blocks."""
         return _share(blocks, self.mixing_percent)
 
     def holds(self, blocks: int, attention: int, mixing: int) -> bool:

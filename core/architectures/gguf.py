@@ -84,7 +84,7 @@ class KindRules:
     output_bias: bool = False
     tied: tuple[bool, ...] = (True, False)
     free: frozenset[str] = frozenset()
-    """Widths that may differ between layers."""
+    """Names of the widths that may differ between layers."""
     parts: bool = False
     """Whether layers may lack the mixer or the feed_forward."""
     convolutions: bool = False
@@ -209,40 +209,42 @@ def _faults(architecture: Architecture, kind: GgufKind, rules: KindRules) -> Ite
     if rules.convolutions:
         convolutions = of_kind(architecture, ShortConv)
         if not convolutions:
-            yield Fault("blocks", len(architecture.blocks), f"its {kind} needs a short_conv among them")
+            yield Fault("blocks", len(architecture.blocks), f"{kind} needs a short_conv among them")
         for index, block in convolutions:
             if block.bias:
-                yield Fault(f"blocks.{index}.bias", block.bias, f"its {kind} has False")
-        yield from uneven(convolutions, f"its {kind} has", kernel=lambda block: block.kernel)
+                yield Fault(f"blocks.{index}.bias", block.bias, f"{kind} needs False")
+        yield from uneven(convolutions, f"{kind} needs", kernel=lambda block: block.kernel)
     for index, block in of_kind(architecture, FeedForward):
         if block.gated != rules.gated:
-            yield Fault(f"blocks.{index}.gated", block.gated, f"its {kind} has {rules.gated}")
+            yield Fault(f"blocks.{index}.gated", block.gated, f"{kind} needs {rules.gated}")
         if block.bias not in rules.feed_forward_biases:
-            yield Fault(f"blocks.{index}.bias", block.bias, f"its {kind} has {rules.feed_forward_biases[0]}")
+            yield Fault(f"blocks.{index}.bias", block.bias, f"{kind} needs {rules.feed_forward_biases[0]}")
         if block.parallel not in rules.parallel:
             allowed = " or ".join(str(parallel or "none") for parallel in rules.parallel)
-            yield Fault(f"blocks.{index}.parallel", block.parallel, f"its {kind} has {allowed}")
-    yield from uneven(of_kind(architecture, FeedForward), f"its {kind} has", parallel=lambda block: block.parallel)
+            yield Fault(f"blocks.{index}.parallel", block.parallel, f"{kind} needs {allowed}")
+    yield from uneven(of_kind(architecture, FeedForward), f"{kind} needs", parallel=lambda block: block.parallel)
     if "d_inner" not in rules.free:
-        yield from uneven(of_kind(architecture, FeedForward), f"its {kind} has", d_inner=lambda block: block.d_inner)
+        yield from uneven(of_kind(architecture, FeedForward), f"{kind} needs", d_inner=lambda block: block.d_inner)
 
 
 def _expected_blocks(kind: GgufKind, rules: KindRules) -> str:
     if rules.parts:
-        return f"its {kind} has attention and feed_forward"
-    return f"its {kind} has attention{' or short_conv' * rules.convolutions} and feed_forward alternately"
+        return f"{kind} needs attention and feed_forward"
+    return f"{kind} needs attention{' or short_conv' * rules.convolutions} and feed_forward alternately"
 
 
 def _frame_faults(architecture: Architecture, kind: GgufKind, rules: KindRules) -> Iterator[Fault]:
     """Faults of all sections of the description except the blocks."""
     positions, embedding, output = architecture.positions, architecture.embedding, architecture.output
     if positions.kind != rules.positions:
-        yield Fault("positions.kind", positions.kind, f"its {kind} has {rules.positions} positions, no segment memory")
+        yield Fault(
+            "positions.kind", positions.kind, f"{kind} needs {rules.positions} positions, without segment memory"
+        )
     elif isinstance(positions, RotaryPositions):
         if positions.percent != 100 and not rules.partial:
-            yield Fault("positions.percent", positions.percent, f"its {kind} rotates whole heads")
+            yield Fault("positions.percent", positions.percent, f"{kind} rotates whole heads")
         if positions.scaling is not None and not rules.scaling:
-            yield Fault("positions.scaling.factor", positions.scaling.factor, f"its {kind} has no scaled positions")
+            yield Fault("positions.scaling.factor", positions.scaling.factor, f"{kind} has no scaled positions")
     for field, value, expected in (
         ("causal", architecture.causal, True),
         ("source", "an architecture" if architecture.source else None, None),
@@ -258,24 +260,24 @@ def _frame_faults(architecture: Architecture, kind: GgufKind, rules: KindRules) 
         ("output.bias", architecture.output_bias, rules.output_bias),
     ):
         if value != expected:
-            yield Fault(field, value, f"its {kind} has {'none' if expected in (None, []) else expected}")
+            yield Fault(field, value, f"{kind} needs {'none' if expected in (None, []) else expected}")
     for field, multiplier in (
         ("embedding.multiplier", embedding.multiplier),
         ("residual_multiplier", architecture.residual_multiplier),
         ("output.logits_scaling", output.logits_scaling),
     ):
         if multiplier != 1 and not rules.multipliers:
-            yield Fault(field, multiplier, f"its {kind} has none")
+            yield Fault(field, multiplier, f"{kind} has no multipliers")
     if output.kind == "tokens" and output.tied not in rules.tied:
-        yield Fault("output.tied", output.tied, f"its {kind} has an output of its own")
+        yield Fault("output.tied", output.tied, f"{kind} needs a separate output")
     if architecture.activation not in rules.activations:
-        yield Fault("activation", architecture.activation, f"its {kind} has {' or '.join(rules.activations)}")
+        yield Fault("activation", architecture.activation, f"{kind} needs {' or '.join(rules.activations)}")
 
 
 def _attention_faults(architecture: Architecture, kind: GgufKind, rules: KindRules) -> Iterator[Fault]:
     attentions = of_kind(architecture, Attention)
     if not attentions:
-        yield Fault("blocks", len(architecture.blocks), f"its {kind} needs an attention among them")
+        yield Fault("blocks", len(architecture.blocks), f"{kind} needs an attention among them")
     for index, block in attentions:
         bias, width = architecture.attention_bias(block), block.n_head * architecture.d_head(block)
         for field, value, holds, has in (
@@ -299,43 +301,43 @@ def _attention_faults(architecture: Architecture, kind: GgufKind, rules: KindRul
             ),
         ):
             if not holds:
-                yield Fault(f"blocks.{index}.{field}", value, f"its {kind} has {has}")
+                yield Fault(f"blocks.{index}.{field}", value, f"{kind} needs {has}")
     for layer, (index, block) in enumerate(attentions, 1):
         rope = rules.without_positions is None or layer % rules.without_positions > 0
         if architecture.positions.kind == "rotary" and block.rope != rope:
-            yield Fault(f"blocks.{index}.rope", block.rope, f"its {kind} has {rope} in layer {layer}")
-    yield from uneven(attentions, f"its {kind} has", d_head=architecture.d_head)
+            yield Fault(f"blocks.{index}.rope", block.rope, f"{kind} needs {rope} in layer {layer}")
+    yield from uneven(attentions, f"{kind} needs", d_head=architecture.d_head)
     if rules.local:
         yield from _local_faults(architecture, kind)
     else:
-        yield from uneven(attentions, f"its {kind} has", window=lambda block: block.window)
+        yield from uneven(attentions, f"{kind} needs", window=lambda block: block.window)
     if rules.multipliers:
-        yield from uneven(attentions, f"its {kind} has", scale=architecture.attention_scale)
+        yield from uneven(attentions, f"{kind} needs", scale=architecture.attention_scale)
     if "n_head" not in rules.free:
-        yield from uneven(attentions, f"its {kind} has", n_head=lambda block: block.n_head)
+        yield from uneven(attentions, f"{kind} needs", n_head=lambda block: block.n_head)
     if "n_kv_head" not in rules.free:
-        yield from uneven(attentions, f"its {kind} has", n_kv_head=lambda block: block.kv_heads)
+        yield from uneven(attentions, f"{kind} needs", n_kv_head=lambda block: block.kv_heads)
 
 
 def _local_faults(architecture: Architecture, kind: GgufKind) -> Iterator[Fault]:
     """Faults of windows and rotary bases by layer. llama.cpp reads 62 layers as the 27B model, whose scale differs."""
     attentions = of_kind(architecture, Attention)
     if len(attentions) == _GEMMA3_27B_LAYERS:
-        yield Fault("blocks", len(architecture.blocks), f"its {kind} of {_GEMMA3_27B_LAYERS} layers has another scale")
+        yield Fault("blocks", len(architecture.blocks), f"{kind} of {_GEMMA3_27B_LAYERS} layers has another scale")
     first = next((block.window for _, block in attentions if block.window is not None), None)
     if first is None:
-        yield Fault("blocks.0.window", None, f"its {kind} has one in all layers but every sixth")
+        yield Fault("blocks.0.window", None, f"{kind} needs a window in all layers except every sixth")
         return
     for layer, (index, block) in enumerate(attentions, 1):
         is_local = layer % LOCAL_LAYERS > 0
         window = first if is_local else None
         if block.window != window:
-            yield Fault(f"blocks.{index}.window", block.window, f"its {kind} has {window} in layer {layer}")
+            yield Fault(f"blocks.{index}.window", block.window, f"{kind} needs {window} in layer {layer}")
         rotary, positions = architecture.rotary(block), architecture.positions
         if is_local and rotary is not None and rotary.theta != LOCAL_BASE:
-            yield Fault(f"blocks.{index}.theta", rotary.theta, f"its {kind} has {LOCAL_BASE} in layer {layer}")
+            yield Fault(f"blocks.{index}.theta", rotary.theta, f"{kind} needs {LOCAL_BASE} in layer {layer}")
         elif not is_local and rotary not in (None, positions):
-            yield Fault(f"blocks.{index}.theta", block.theta, f"its {kind} has positions.theta in layer {layer}")
+            yield Fault(f"blocks.{index}.theta", block.theta, f"{kind} needs positions.theta in layer {layer}")
 
 
 def _unquantised(architecture: Architecture, numbers: str) -> Iterator[Fault]:
@@ -348,4 +350,6 @@ def _unquantised(architecture: Architecture, numbers: str) -> Iterator[Fault]:
         rows.append((f"blocks.{index}.n_head · d_head", block.n_head * architecture.d_head(block)))
     for field, width in rows:
         if width % GGUF_BLOCK:
-            yield Fault(field, width, f"{numbers} has blocks of {GGUF_BLOCK} weights, so it must be a multiple")
+            yield Fault(
+                field, width, f"{numbers} has blocks of {GGUF_BLOCK} weights, so that this width must be a multiple"
+            )

@@ -16,8 +16,8 @@ from typing import Any, Literal
 from edgefront.core.common.number_formats import GGUF_BLOCKS, GgufBlocks, GgufQuantisation
 
 Part = Literal["output", "values", "down", "other"]
-"""Role of a matrix: output (the embedding if it is tied), values of an attention (with queries and keys if the three
-are one matrix), down projection of a feed_forward, other.
+"""Role of a matrix: output (the embedding of a tied model), values of an attention (with queries and keys if all are
+one matrix), down projection of a feed_forward, or other.
 """
 
 _USUAL: Mapping[GgufQuantisation, GgufBlocks] = {

@@ -235,6 +235,6 @@ class LayerStacks(FramedSpace, ABC):
 
     @cached_property
     def _layers_value(self) -> str:
-        """Value of the gene `layers` whose architectures include those of the other value."""
+        """Value of the gene `layers` that permits the most architectures."""
         values = self._genes["layers"].values if "layers" in self._genes else (PER_LAYER,)
         return PER_LAYER if PER_LAYER in values else UNIFORM

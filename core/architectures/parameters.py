@@ -46,7 +46,7 @@ class ParameterSpec(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """Number of elements of the tensor."""
         return math.prod(self.shape)
 
     @property
@@ -63,7 +63,7 @@ class ParameterSpec(NamedTuple):
 
 
 class Parameters(NamedTuple):
-    """Numbers of parameters by group."""
+    """Numbers of parameters of a model, by group."""
 
     decoder: int
     position: int
@@ -247,21 +247,21 @@ def _attention(block: Attention, architecture: Architecture) -> Iterator[Paramet
 
 
 def _recurrence(width: int, d: int) -> Iterator[ParameterSpec]:
-    """Projection to candidate, forget and reset gate; weights of the state and biases of the two gates."""
+    """Parameters of a recurrence: projection to candidate and gates, and weights and biases of the gates."""
     yield ParameterSpec("up.weight", (3 * d, width))
     yield ParameterSpec("recurrence.weight", (2, d))
     yield ParameterSpec("recurrence.bias", (2, d), "zeros")
 
 
 def _linear(name: str, fan_in: int, fan_out: int, bias: bool = True) -> Iterator[ParameterSpec]:
-    """Weight (fan_out, fan_in) and bias (fan_out,) of y = W·x + b, or the weight alone."""
+    """Parameters of a linear layer: weight (fan_out, fan_in), and bias (fan_out,) if there is one."""
     yield ParameterSpec(f"{name}.weight", (fan_out, fan_in))
     if bias:
         yield ParameterSpec(f"{name}.bias", (fan_out,), "zeros")
 
 
 def _norm(name: str, width: int, kind: NormKind = "layer") -> Iterator[ParameterSpec]:
-    """Gain of a norm over `width` features, and the bias of a layer norm."""
+    """Parameters of a norm over `width` features: gain, and the bias of a layer norm."""
     yield ParameterSpec(f"{name}.weight", (width,), "ones")
     if kind == "layer":
         yield ParameterSpec(f"{name}.bias", (width,), "zeros")

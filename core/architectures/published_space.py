@@ -94,7 +94,7 @@ class PublishedSpace(SearchSpace):
 
 @dataclass(frozen=True)
 class Filter:
-    """Conditions on published models. A model fails a condition on a fact that it does not state."""
+    """Conditions on published models. A model without a fact fails every condition on this fact."""
 
     kind: str = "any"
     """Kind of model: base, instruct or any."""

@@ -38,7 +38,7 @@ _Space = TypeVar("_Space", bound="SearchSpace")
 
 @dataclass(frozen=True)
 class SearchSpace(ABC):
-    """A named set of architectures.
+    """A named set of architectures, described by genes.
 
     Subclasses define the architecture of a genome (`architecture`), the operators on genomes (`make_operators`), and
     the removal of values that a narrowing makes impossible (`_consistent`). Genes are in the order in which they are
@@ -73,7 +73,7 @@ class SearchSpace(ABC):
 
     @abstractmethod
     def contains(self, architecture: Architecture) -> bool:
-        """Whether some genome of this space describes this architecture."""
+        """Whether a genome of this space describes this architecture."""
 
     @abstractmethod
     def size(self) -> int:
@@ -165,7 +165,7 @@ class SearchSpace(ABC):
         return tuple(loaders)
 
     def limited_to(self, loader: Loader) -> dict[str, tuple[Value, ...]]:
-        """Gene → values that this loader loads, for the genes of which it does not load all values.
+        """Gene → values that this loader loads, for the genes that also have unsupported values.
 
         Raises `SpaceError` that names a gene without a loadable value.
         """

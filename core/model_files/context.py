@@ -271,7 +271,7 @@ class GraphContext:
         return graph.norm(total, f"{prefix}.norm") if architecture.norm == "post" else total
 
     def cell(self, name: str) -> str:
-        """The recurrence's state before the segment, [batch, d_model]; zeros at the beginning."""
+        """State of the recurrence before the segment, [batch, d_model]; zeros at the beginning of the sequence."""
         return self._carried(f"{name}.cell", self.architecture.d_model)
 
     def inputs(self, name: str, count: int) -> str:
@@ -279,7 +279,7 @@ class GraphContext:
         return self._carried(f"{name}.inputs", count, self.architecture.d_model)
 
     def carry(self, entry: str, value: str) -> None:
-        """Sets this entry of the state for the next pass."""
+        """Sets this entry of the state for the next forward pass."""
         self._next_state[entry] = value
 
     def emit_state(self) -> None:

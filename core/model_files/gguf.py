@@ -38,7 +38,7 @@ _COPIED = 1 << 20
 _EMBEDDING = "token_embd.weight"
 """Embedding matrix, which llama.cpp only looks up by row and never repacks."""
 _REPACKED_ROWS = 8
-"""llama.cpp repacks matrices of whole groups of this many rows."""
+"""Number of rows in a group; llama.cpp repacks matrices of whole groups."""
 _LAYOUT = 2
 """Version of the file layout; a new version keeps devices from measuring older files."""
 _SHARE = 4
@@ -47,7 +47,7 @@ _COPIED_BY_ALL = frozenset({"q4_0", "q4_k", "iq4_nl"})
 _COPIED_BY_SOME = frozenset({"q8_0", "q5_k", "q6_k"})
 """Formats that llama.cpp repacks on all processors, and formats that it repacks only on ARM (2026.10)."""
 _FILE_TYPES = {"float32": "ALL_F32", "float16": "MOSTLY_F16"}
-"""llama.cpp's names of number formats, where its names differ from ours."""
+"""Our names of number formats → llama.cpp's names, if different."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,7 @@ def write_gguf(
     vocabulary = vocabulary_of(files or {}, size) or numbered(size)
     values = values_of(weights)
 
-    last: tuple[tuple[str, Format], NDArray[Any]] | None = (
-        None  # caches one parameter, because its tensors are consecutive
-    )
+    last: tuple[tuple[str, Format], NDArray[Any]] | None = None  # tensors of one parameter are consecutive
 
     def data(tensor: GgufTensor, kind: Format) -> _Data:
         nonlocal last

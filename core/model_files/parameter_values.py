@@ -57,7 +57,7 @@ def not_finite(place: Path | str, name: str) -> InvalidInput:
 
 
 class SeededValues:
-    """Untrained weights, random by seed."""
+    """Untrained weights, which a seed determines."""
 
     int4_scale: float | None = INT4_SCALE
     """Common scale of all int4 blocks (`core.model_files.formats`); None gives each block its own scale."""

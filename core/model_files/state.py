@@ -33,7 +33,7 @@ from edgefront.core.common.validation import one_of
 
 CacheType = Literal["memory", "cache"]
 Mode = Literal["forward", "segment", "prefill", "decode"]
-"""forward: no state; segment: memory in and out; prefill: cache out; decode: cache in and out."""
+"""Modes of a graph. forward: no state; segment: memory in and out; prefill: cache out; decode: cache in and out."""
 
 Dtype = Literal["float32", "float64", "float16", "bfloat16"]
 """Floating-point type of a graph."""
@@ -118,7 +118,7 @@ def writes_in_place(architecture: Architecture, spec: StateSpec) -> bool:
 
 
 def check_in_place(architecture: Architecture) -> None:
-    """Raises `InvalidInput` with the reason if a decode graph writes nothing in place, or needs an encoder."""
+    """Raises `InvalidInput` with the reason if a decode graph writes nothing in place, or the model has an encoder."""
     specs = state_specs(architecture, "cache")
     if architecture.source is not None:
         reason = "a decode graph does not encode its source"
@@ -143,7 +143,7 @@ def check_pass(
     logits: Logits = "all",
     window: int | None = None,
 ) -> None:
-    """Raises `InvalidInput` for a mode or window that this architecture does not have, and for unknown words."""
+    """Raises `InvalidInput` for an unknown mode or `logits`, or a mode or window that the architecture lacks."""
     one_of("mode", mode, get_args(Mode))
     one_of("logits", logits, get_args(Logits))
     if mode != "forward" and not architecture.causal:

@@ -43,7 +43,7 @@ class Cache(dict[str, Tensor]):
 
     @property
     def batch(self) -> int | None:
-        """Number of sequences; None if no entry has a batch axis."""
+        """Number of sequences in the cache; None if no entry has a batch axis."""
         return next((tensor.shape[0] for tensor in self.values() if tensor.ndim), None)
 
     @property
@@ -141,7 +141,7 @@ class Context:
         self._rotary = positions if isinstance(positions, RotaryPositions) else None
         self._device = device
         self.padding = mask
-        """bool [batch, sequence], False where the batch is padded; None without padding."""
+        """Padding mask, bool [batch, sequence], False where the batch is padded; None without padding."""
         self._source_mask, self._window = source_mask, window
         self._visible: dict[tuple[int, Attends, int | None], Tensor | None] = {}
         self._distances: dict[int, Tensor] = {}

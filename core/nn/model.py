@@ -166,7 +166,7 @@ class LanguageModel(nn.Module):
         return hidden
 
     def _positions(self, tokens: Tensor, context: Context) -> Tensor | None:
-        """Absolute positions to add to the embedding, [sequence, d_model]."""
+        """Absolute positions to add to the embedding, [sequence, d_model]; None for other kinds of positions."""
         if isinstance(self.positions, LearnedPositions):
             return self.positions(context.start, tokens.shape[1])
         if isinstance(self.positions, SinusoidalPositions):

@@ -93,7 +93,7 @@ def test_around_granite_every_sample_is_one_that_loads(loader: str) -> None:
 def test_gemma_of_heads_that_do_not_divide_the_width_is_refused() -> None:
     gemma = named_model("google/gemma-3-270m").architecture.canonical
     blocks = [{**block, "n_head": 3} if block["kind"] == "attention" else block for block in gemma["blocks"]]
-    with pytest.raises(InvalidInput, match="no multiple of num_attention_heads 3, which its gemma3_text does not load"):
+    with pytest.raises(InvalidInput, match="not a multiple of num_attention_heads 3, which gemma3_text does not load"):
         to_config(Architecture.parse({**gemma, "blocks": blocks}))
 
 
@@ -123,5 +123,5 @@ def test_convolutions_alone_are_refused() -> None:
     """transformers loads them, and generates nothing: its cache has no length without an attention."""
     description = of_heads(9).canonical
     blocks = [{"kind": "short_conv"}, description["blocks"][1]] * 2
-    with pytest.raises(InvalidInput, match="no full_attention among its layer_types, which its lfm2 does not load"):
+    with pytest.raises(InvalidInput, match="no full_attention among its layer_types, which lfm2 does not load"):
         to_config(Architecture.parse({**description, "blocks": blocks}))

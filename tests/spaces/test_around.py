@@ -82,7 +82,7 @@ def test_what_keeps_a_model_out_is_named_field_by_field() -> None:
     assert refused.value.field == "model"
     fields = [error["field"] for error in refused.value.extra["errors"]]
     assert fields == ["model.blocks.11.kind", "model.blocks.8.qk_norm", "model.blocks.2.d_head", "model.blocks.5.gated"]
-    assert "blocks.2.d_head 32: the space has one in all layers, and blocks.0 has 64" in refused.value.detail
+    assert "blocks.2.d_head 32: the space has one value in all layers, but blocks.0 has 64" in refused.value.detail
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_what_cannot_be_expressed_is_named(changes: dict[str, Any], fields: list
 
 @pytest.mark.parametrize("changes", [{"num_attention_heads": 7}, {"hidden_size": 1 << 20}])
 def test_parts_that_do_not_fit_are_said(changes: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput, match="describes no model"):
+    with pytest.raises(InvalidInput, match="does not describe a valid model"):
         from_config({**SMOL, **changes})
 
 
@@ -112,11 +112,11 @@ def test_what_transformers_cannot_express_is_named_with_the_nearest() -> None:
     model = {"d_model": 32, "embedding": {"vocab_size": 97}, "blocks": layers}
     narrow = {"kind": "feed_forward", "d_inner": 48}
     for changes, said in (
-        ({"blocks": [*layers[:3], narrow]}, r"blocks\.3\.d_inner 48, which is 64 in its nearest, gpt2"),
+        ({"blocks": [*layers[:3], narrow]}, r"blocks\.3\.d_inner 48, which is 64 in the nearest model, gpt2"),
         ({"blocks": [*layers, {"kind": "sru"}]}, "blocks 5 in number, which is 4 in number"),
-        ({"blocks": [{"kind": "sru"}]}, "its models have an attention"),
-        ({"norm": "post"}, "norm post, which is the default in its nearest, gpt2"),
-        ({"positions": {"kind": "rotary"}, "norm_kind": "rms"}, "in its nearest, gpt_neox"),
+        ({"blocks": [{"kind": "sru"}]}, "they must be an attention"),
+        ({"norm": "post"}, "norm post, which is the default in the nearest model, gpt2"),
+        ({"positions": {"kind": "rotary"}, "norm_kind": "rms"}, "in the nearest model, gpt_neox"),
     ):
         with pytest.raises(InvalidInput, match=said) as raised:
             to_config(Architecture.parse({**model, **changes}))

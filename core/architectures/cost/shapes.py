@@ -107,12 +107,13 @@ class Shapes:
     heads: Numbers
     """(n, L) n_head of attention and SRU++, else 0."""
     width: Numbers
-    """(n, L) attention: n_head·d_head; feed-forward: d_inner; SRU: d_proj or 0; SRU++: d_attn; short
-    convolution: its kernel; else 0."""
+    """(n, L) width of each block: n_head·d_head of attention, d_inner of feed-forward, d_proj (or 0) of SRU, d_attn of
+    SRU++, kernel of a short convolution; else 0.
+    """
     self_attention: Flags
     """(n, L) whether an attention or SRU++ block attends to its own sequence."""
     parameters: Numbers
-    """(n, L) decoder parameters of each block."""
+    """(n, L) number of decoder parameters of each block."""
     linear_weights: Numbers
     """(n, L) weights of the linear layers of each block, without projections of distances."""
     kv_width: Numbers
@@ -120,7 +121,7 @@ class Shapes:
     window: Numbers
     """(n, L) maximum number of keys that a token of an attention block sees; 0 for all keys."""
     rotary_dim: Numbers
-    """(n, L) features of a token's queries and keys that rotary positions rotate."""
+    """(n, L) number of features of a token's queries and keys that rotary positions rotate."""
     gated: Flags
     """(n, L) whether the block is a gated feed-forward block."""
     qk_norm: Flags

@@ -96,7 +96,7 @@ def _read_gpt2(fields: Fields) -> Config:
     fields.fixed("scale_attn_weights", True)
     fields.fixed("scale_attn_by_inverse_layer_idx", False)
     length = fields.count(fields.either("n_positions", "max_position_embeddings"), 1024)
-    fields.fixed("n_ctx", length, f"n_positions says {length}")
+    fields.fixed("n_ctx", length, f"must equal n_positions {length}")
     layer = [
         {"kind": "attention", "n_head": fields.count(fields.either("n_head", "num_attention_heads"))},
         {"kind": "feed_forward", "d_inner": fields.count("n_inner", 4 * width)},
@@ -268,7 +268,7 @@ def from_config(config: Mapping[str, Any]) -> Architecture:
         return Architecture.parse(description)
     except ArchitectureError as error:
         raise InvalidInput(
-            f"config.json describes no model: {error.detail}", value=error.value, allowed=error.allowed
+            f"config.json does not describe a valid model: {error.detail}", value=error.value, allowed=error.allowed
         ) from None
 
 
@@ -297,7 +297,7 @@ def to_config(architecture: Architecture) -> dict[str, Any]:
         if restored == architecture:
             if (reason := _unloadable(kind, config)) is None:
                 return {"model_type": kind, **config}
-            refused.append(f"{reason}, which its {kind} does not load")
+            refused.append(f"{reason}, which {kind} does not load")
             continue
         differences = list(_differences(architecture.canonical, restored.canonical))
         if nearest is None or len(differences) < len(nearest[1]):
@@ -305,11 +305,11 @@ def to_config(architecture: Architecture) -> dict[str, Any]:
     if refused:
         fault = "; ".join(refused)
     elif nearest is None:
-        fault = "blocks: its models have an attention (in lfm2 also a short_conv) and a feed_forward alternately"
+        fault = "blocks: they must be an attention (in lfm2 also a short_conv) and a feed_forward alternately"
     else:
         kind, differences = nearest
         fault = "; ".join(
-            f"{path} {_shown(ours)}, which is {_shown(theirs)} in its nearest, {kind}"
+            f"{path} {_shown(ours)}, which is {_shown(theirs)} in the nearest model, {kind}"
             for path, ours, theirs in differences[:3]
         ) + (f" (and {len(differences) - 3} more)" if len(differences) > 3 else "")
     raise InvalidInput(

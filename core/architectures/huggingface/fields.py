@@ -86,7 +86,7 @@ class Fields:
         """Returns which of a field's alternative names the file uses; all given values must agree."""
         given = [field for field in fields if self.value(field) is not None]
         for field in given[1:]:
-            self.fixed(field, self.config[given[0]], f"{given[0]} says {short(self.config[given[0]])}")
+            self.fixed(field, self.config[given[0]], f"must equal {given[0]} {short(self.config[given[0]])}")
         return given[0] if given else fields[0]
 
     def count(self, field: str, default: int = REQUIRED, *, null: int | None = None) -> int:
@@ -114,7 +114,7 @@ class Fields:
         words = " or ".join((", ".join(allowed[:-1]), allowed[-1]))
         value = self.get(field, (str,), words, default)
         if value is not REQUIRED and value not in allowed:
-            self.fault(field, value, f"there are {words}", words)
+            self.fault(field, value, f"must be {words}", words)
         return value
 
     def activation(self, field: str, default: str) -> Activation:
@@ -134,7 +134,7 @@ class Fields:
             return default
         wrong = [index for index, kind in enumerate(value) if kind not in allowed]
         for index in wrong:
-            self.fault(f"layer_types.{index}", value[index], f"there are {' and '.join(allowed)}", " or ".join(allowed))
+            self.fault(f"layer_types.{index}", value[index], f"must be {' or '.join(allowed)}", " or ".join(allowed))
         return default if wrong else value
 
     def rotary(
@@ -160,7 +160,7 @@ class Fields:
         rotaries = [self._rotary(name, self.config[name], theta, context, share, beside) for name in given]
         rotaries = rotaries or [self._rotary("", {}, theta, context, share, beside)]
         if rotaries[-1] != rotaries[0] and len(self._errors) == faults:
-            self.fault(given[0], self.config[given[0]], "rope_parameters says otherwise", "one of the two")
+            self.fault(given[0], self.config[given[0]], "must agree with rope_parameters", "one of the two")
         return rotaries[0]
 
     def rotary_by_type(self, types: Mapping[str, tuple[int, str]], context: int) -> dict[str, dict[str, Any]]:
@@ -182,7 +182,7 @@ class Fields:
             found[kind] = self._rotary(f"rope_parameters.{kind}", inner, theta, context, None, names)
         for key, value in given.items():
             allowed = " and ".join(types)
-            self.fault(f"rope_parameters.{key}", value, f"there are {allowed}", allowed)
+            self.fault(f"rope_parameters.{key}", value, f"the keys must be {allowed}", allowed)
         return found
 
     def _rotary(
@@ -199,14 +199,14 @@ class Fields:
         for key, theirs in zip(("rope_theta", "partial_rotary_factor"), beside, strict=True):
             outer = self.value(theirs)
             if outer is not None and inner.setdefault(key, outer) != outer:
-                self.fault(theirs, outer, f"{name}.{key} says {short(inner[key])}", "one of the two")
+                self.fault(theirs, outer, f"must equal {name}.{key} {short(inner[key])}", "one of the two")
         percent = self._percent(
             beside[1], inner.pop("partial_rotary_factor", 1 if share is None else share), share is not None
         )
         base = self._positive(beside[0], inner.pop("rope_theta", theta))
         kind, older = inner.pop("rope_type", None), inner.pop("type", None)
         if older is not None and kind not in (None, older):
-            self.fault(f"{name}.type", older, f"{name}.rope_type says {short(kind)}", "one of the two")
+            self.fault(f"{name}.type", older, f"must equal {name}.rope_type {short(kind)}", "one of the two")
         kind = kind or older or "default"
         if kind not in ("default", "llama3"):
             self.fault(f"{name}.rope_type", kind, "only default and llama3 can be expressed", "default or llama3")
@@ -237,7 +237,7 @@ class Fields:
             if share != 1:
                 self.fault(field, share, "models of this type rotate whole heads", "1")
         elif not 1 <= percent <= 100 or abs(percent - round(percent)) > 1e-9:
-            self.fault(field, share, "a whole percentage can be expressed", "0.01 to 1 in steps of 0.01")
+            self.fault(field, share, "must be a whole percentage", "0.01 to 1 in steps of 0.01")
         elif percent != 100:
             return {"percent": round(percent)}
         return {}

@@ -38,7 +38,12 @@ def qwen(fields: Fields, layers: int, attention: Block) -> list[Block]:
         first = fields.count("max_window_layers", 28) if fields.value("max_window_layers") != 0 else 0
     types = fields.layer_types((FULL, SLIDING), layers, [FULL if n < first else SLIDING for n in range(layers)])
     if window is None and SLIDING in types:
-        fields.fault("use_sliding_window", False, "layer_types has sliding_attention", "true, with sliding_window")
+        fields.fault(
+            "use_sliding_window",
+            False,
+            "must be true, because layer_types has sliding_attention",
+            "true, with sliding_window",
+        )
     return [{**attention, "window": window} if kind == SLIDING else attention for kind in types]
 
 
@@ -87,13 +92,15 @@ def lfm2(fields: Fields, layers: int, attention: Block) -> list[Block]:
     attending: Any = fields.get("full_attn_idxs", (list,), "a list", every)
     for index in attending:
         if type(index) is not int or not 0 <= index < layers:
-            fields.fault("full_attn_idxs", attending, f"there are {layers} layers", f"layers 0 to {layers - 1}")
+            fields.fault(
+                "full_attn_idxs", attending, f"must be within the {layers} layers", f"layers 0 to {layers - 1}"
+            )
             attending = every
             break
     derived = [FULL if layer in attending else "conv" for layer in range(layers)]
     types = fields.layer_types((FULL, "conv"), layers, derived)
     if types != derived and fields.value("full_attn_idxs") is not None:
-        fields.fault("full_attn_idxs", attending, "layer_types says otherwise", "one of the two")
+        fields.fault("full_attn_idxs", attending, "must agree with layer_types", "one of the two")
     return [parts[kind] for kind in types]
 
 
@@ -110,6 +117,6 @@ def lfm2_inner(fields: Fields) -> int:
     multiple = fields.count("block_multiple_of", 256)
     wide = factor * inner
     if not 1 <= wide <= MAX_WIDTH:
-        fields.fault("block_ffn_dim_multiplier", factor, "leaves no inner width", "a positive number")
+        fields.fault("block_ffn_dim_multiplier", factor, "must leave an inner width of at least 1", "a positive number")
         return 1
     return -(-int(wide) // multiple) * multiple

@@ -78,7 +78,7 @@ class RotaryType:
     grouped: bool = True
     """Whether the type has a field num_key_value_heads."""
     groups: int | None = None
-    """Default of num_key_value_heads; None: num_attention_heads."""
+    """Default of num_key_value_heads; None for the value of num_attention_heads."""
     d_head: int | None = None
     qk_norm: QkNorm = False
     norm: NormPlace = "pre"
@@ -107,7 +107,7 @@ class RotaryType:
         layers, heads = bounded(fields, "num_hidden_layers"), fields.count("num_attention_heads")
         width, context = fields.count("hidden_size"), fields.count("max_position_embeddings", self.context)
         if self.norm_kind == "rms":
-            fields.fixed("max_sequence_length", context, f"max_position_embeddings says {context}")
+            fields.fixed("max_sequence_length", context, f"must equal max_position_embeddings {context}")
         positions, local = self._rotary(fields, context)
         attention: Block = {"kind": "attention", "n_head": heads, "qk_norm": self.qk_norm, **local}
         attention["bias"] = _where_true(fields, self.bias) or "none"
@@ -352,7 +352,7 @@ def read_lfm2(fields: Fields) -> Config:
         ("rope_theta", float(model["positions"]["theta"]), ("theta",)),
     ):
         for other in others:
-            fields.fixed(other, expected, f"{name} says {expected}")
+            fields.fixed(other, expected, f"must equal {name} {expected}")
     return model
 
 

@@ -22,7 +22,7 @@ class NamedModel(NamedTuple):
 
     name: str
     source: str
-    """Paper and table."""
+    """Paper and table that describe the model."""
     architecture: Architecture
 
 
@@ -51,7 +51,7 @@ def published_architecture(model: PublishedModel) -> Architecture:
 
 
 def expressed(model: PublishedModel) -> Architecture | str:
-    """The architecture of a published model, or the reason why it has no description."""
+    """Architecture of a published model, or the reason why it has no description."""
     if model.config is None or model.unknown:
         if model.unknown and CONFIG not in model.unknown:
             return "; ".join(filter(None, (_lacking(model), f"no source states {', '.join(model.unknown)}")))

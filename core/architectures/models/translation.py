@@ -1,4 +1,4 @@
-"""Named models of translation from German to English (IWSLT'14): SRU++ and the Transformer to which it is compared.
+"""Named models of translation from German to English (IWSLT'14): SRU++ and the Transformer that the paper compares.
 
 SRU++ (arXiv 2102.12459) Table 8 and Appendix B give d, d', the layers and the total sizes. All else is from the code
 that the paper cites (arXiv 2009.07253, asappresearch/imitkd): embeddings of width 256, one per language, an output tied

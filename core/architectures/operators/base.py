@@ -35,7 +35,7 @@ RESAMPLE = -1
 
 
 class Table:
-    """Sets of permitted values of a gene; earlier columns decide which set applies.
+    """Sets of permitted values of one gene; the values of earlier columns decide which set applies.
 
     Args:
         values: values of the gene.
@@ -187,7 +187,7 @@ class GenomeOperators(ABC):
         return self._numbers[name][codes[:, self.columns[name]]]
 
     def _assigned(self, proposed: Codes, rng: np.random.Generator | None) -> Codes:
-        """Repairs `proposed`, and samples the values where it is `RESAMPLE`."""
+        """Repairs `proposed`, and samples the values whose code is `RESAMPLE`."""
         # Column-major, because values are assigned by column.
         draws = np.zeros(proposed.shape) if rng is None else rng.random(proposed.shape[::-1]).T
         codes = np.empty_like(proposed, order="F")

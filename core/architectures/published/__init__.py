@@ -72,7 +72,7 @@ class PublishedModel(BaseModel):
     unknown: tuple[Text, ...] = ()
     """Required fields of the model's config.json that no source states."""
     needs: Text | None = None
-    """Features of the architecture that a description may lack."""
+    """Features of the architecture that a description may be unable to express."""
     notes: tuple[Text, ...] = ()
     sources: dict[str, Text] = Field(default_factory=dict)
     """Name of a field → source of its value."""
@@ -98,10 +98,10 @@ class ScoreTable(BaseModel):
 
     id: Text
     protocol: Text
-    """Harness, shots, and the meaning of the values."""
+    """Evaluation harness, number of shots, and meaning of the values."""
     source: Text
     licence: Text | None = None
-    """Licence of the source."""
+    """Licence of the table's source."""
 
 
 class FormatLoss(BaseModel):

@@ -50,7 +50,7 @@ class AttentionBlock(Residual):
         if self.attends == "source":
             q = self._heads(self.qkv.rows(read, 0, self.width))
         else:
-            # Split by head, so that one copy joins the gradients of queries, keys and values instead of four.
+            # Split by head, so that one copy instead of four joins the gradients of queries, keys and values.
             q, k, v = self._heads(self.qkv(read)).split((self.n_head, self.kv_heads, self.kv_heads), 2)
             own = self._keys(k, past, context), v.transpose(1, 2)
 
@@ -70,7 +70,7 @@ class AttentionBlock(Residual):
         return x.unflatten(2, (-1, self.d_head))
 
     def _normed(self, x: Tensor, norm: RmsNorm | None) -> Tensor:
-        """Queries or keys, normed by head or over all heads: [batch, n, head, d_head] → [batch, head, n, d_head]."""
+        """Norms queries or keys by head or over all heads: [batch, n, head, d_head] → [batch, head, n, d_head]."""
         if norm is not None:
             x = self._heads(norm(x.flatten(2))) if self.norms_whole else norm(x)
         return x.transpose(1, 2)

@@ -63,7 +63,7 @@ def prepare(device: str = "cpu") -> None:
 
 @cache
 def backend(device: str) -> Backend:
-    """Implementation for a kind of device ("cpu", "cuda", "mps", …). Logs a warning once if it is the slow one."""
+    """Implementation for a kind of device ("cpu", "cuda", "mps", …). Logs a warning once if only the slow one works."""
     if device in _FAST:
         module, library, remedy = _FAST[device]
         try:

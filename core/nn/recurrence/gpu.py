@@ -73,9 +73,7 @@ def backward(
     """Computes the gradients of u, x, v, b and cell."""
     batch, _, width = x.shape
     grad_u, grad_x, grad_cell = torch.empty_like(u), torch.empty_like(x), torch.empty_like(cell)
-    sums = torch.empty(
-        batch, 4, width, device=x.device, dtype=states.dtype
-    )  # gradient sums of v's two rows, then of b's
+    sums = torch.empty(batch, 4, width, device=x.device, dtype=states.dtype)  # v's two rows, then b's
     given = [x, u, v, b, cell, mask, states, grad_h.contiguous(), grad_last.contiguous()]
     _start(_backward, launch, [*given, grad_u, grad_x, grad_cell, sums], {"MASKED": mask is not None})
     grad_v, grad_b = sums.sum(0).chunk(2)
@@ -95,9 +93,7 @@ def _start(kernel: Any, launch: Launch, tensors: list[Tensor | None], flags: dic
     with torch.cuda.device_of(x):
         kernel[(triton.cdiv(width, block), batch)](
             x,
-            *(
-                x if tensor is None else tensor for tensor in others
-            ),  # x is a dummy address, which the flags leave unused
+            *(x if tensor is None else tensor for tensor in others),  # x: a dummy address, never read
             length,
             width,
             **flags,
