@@ -283,7 +283,7 @@ ATTENTION, FEED_FORWARD = {"kind": "attention", "n_head": 2}, {"kind": "feed_for
 @pytest.mark.parametrize(
     ("description", "said"),
     [
-        ({**TRANSFORMER_XL, "blocks": [ATTENTION, FEED_FORWARD]}, "no segment memory"),
+        ({**TRANSFORMER_XL, "blocks": [ATTENTION, FEED_FORWARD]}, "without segment memory"),
         (
             {
                 **TRANSFORMER_XL,
