@@ -81,7 +81,7 @@ def _faults(base: LayeredSpace, model: Architecture) -> Iterator[Fault]:
     if model.source is not None:
         yield Fault("source", "an architecture", "the space has only models without an encoder")
     if not model.causal:
-        yield Fault("causal", False, "the space has decoders")
+        yield Fault("causal", False, "the space has only causal models")
     if model.output.kind != "tokens":
         yield Fault("output.kind", model.output.kind, "its models score tokens")
     if (layers := len(layers_of(block.kind for block in model.blocks))) > MAX_LAYERS:

@@ -75,7 +75,7 @@ def test_a_model_that_no_space_has_is_refused_with_its_fields(service: Service) 
     assert refused.value.extra["errors"][0]["field"] == "model.blocks.0.kind"
     with pytest.raises(InvalidInput, match=r"space\.model\.d_model"):
         resolve(service.database, service.user, asked(space={"model": {**MINE.canonical, "d_model": 0}})).checked()
-    with pytest.raises(InvalidInput, match=r"the baseline is space\.model"):
+    with pytest.raises(InvalidInput, match=r"baseline_layers must be omitted with space\.model"):
         resolve(service.database, service.user, asked(baseline_layers=[2])).checked()
 
 
