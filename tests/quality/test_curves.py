@@ -81,7 +81,7 @@ def test_models_without_tokens_refine_a_law_of_one_budget(tmp_path: Path) -> Non
 def test_no_law_of_several_budgets_is_about_gpt2(tmp_path: Path) -> None:
     rows = [row for row in read_table(GOLDEN / "lts_trained_wt103.jsonl") if row["backbone"] == "gpt2"][:8]
     apart = [{**row, "tokens": 1e9 * (1 + place % 2)} for place, row in enumerate(rows)]
-    with pytest.raises(InvalidInput, match="tokens: the models are gpt2, whose laws know one budget"):
+    with pytest.raises(InvalidInput, match="tokens: scaling laws of gpt2 have one budget"):
         run("quality", "fit", table(tmp_path, apart))
     with pytest.raises(InvalidInput, match="prior: own-data-gpt2 has one budget"):
         run("quality", "fit", table(tmp_path, apart), "--prior", "own-data-gpt2")

@@ -89,7 +89,7 @@ def test_a_prior_that_has_learnt_from_the_models_of_a_table_is_named(tmp_path: P
     other = [{**json.loads(line), "valid_ppl": json.loads(line)["valid_ppl"] * 1.1} for line in lines]
     table, first, again = tmp_path / "some.jsonl", tmp_path / "first.json", tmp_path / "again.json"
     table.write_text("\n".join(json.dumps(row) for row in other))  # trained again, on other data
-    said = "was fitted to 12 of these architectures; predictions of other architectures are less accurate"
+    said = "was fitted to 12 of these architectures; predictions of other architectures are less accurate than those of the folds"
     assert result_of("quality", "fit", str(table), "--prior", OF_TABLES[1], "--out", str(first))["note"] == ""
     assert result_of("quality", "fit", str(table), "--prior", OF_TABLES[0])["note"] == f"{OF_TABLES[0]} {said}"
     found = result_of("quality", "fit", str(table), "--prior", str(first), "--out", str(again))
