@@ -1,5 +1,5 @@
-"""Covariance of ln perplexity of trained models: a hierarchical one over several tables (`Covariance`), and one with a
-length scale for each feature within a single table (`LengthScales`).
+"""Covariances of ln perplexity of trained models: `Covariance` is hierarchical over several tables of trained models;
+`LengthScales` has a length scale for each feature within a single table.
 
 | symbol | here | meaning |
 | --- | --- | --- |
@@ -8,7 +8,7 @@ length scale for each feature within a single table (`LengthScales`).
 | D | `log_tokens` | ln of the training tokens |
 | m(x, D) | `trend` | power laws of shape and tokens (`core.quality.features`) |
 | g(x), g(x, D) | `Shared` | Matérn 5/2 processes that all tables share |
-| a, s, b | `Deviation.shift`, `.scale`, `.slope` | of one table: y = a + (1 + s) m + b ln D + … |
+| a, s, b | `Deviation.shift`, `.scale`, `.slope` | effects of one table: y = a + (1 + s) m + b ln D + … |
 | h(x) | `Deviation.shape`, `.embedding` | processes of one table |
 
 All numbers are standard deviations in ln perplexity. The shape processes are Matérn 5/2 on ln block parameters, ln
@@ -34,74 +34,74 @@ Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
 
 NO_MODEL = -1
-"""`Rows.model` of a predicted model, which is none of the trainings."""
+"""`Rows.model` of a predicted model, which belongs to no training."""
 
 _LENGTH = 2.0
-"""Length scale of the shape processes, in the units below."""
+"""Length scale of the shape processes, in the units of `_SHAPE` and `_EMBEDDING`."""
 _SHAPE = {"log_decoder": 1.0, "log_depth": 0.6, "log_d_model": 0.5, "log_d_inner": 0.4}
 _EMBEDDING = {"log_div": 0.8 * float(np.log(2)), "log_rank": 0.5}
 _LINEAR = {"log_heads": 0.5, "inner_variation": 0.4, "inner_trend": 0.4}
 _TOKEN_LENGTH = 1.5
-"""Length scale over ln tokens."""
+"""Length scale of the processes over ln of the training tokens."""
 _NATS = 3.5
-"""Loss at which a table's scale has no effect."""
+"""Loss in nats at which a table's scale has no effect."""
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """Standard deviations of one table's own effects."""
+    """Standard deviations, in ln perplexity, of the effects of one table of trained models."""
 
     shift: float
-    """Of an offset common to all its models."""
+    """Standard deviation of an offset common to all models of the table."""
     slope: float
-    """Of a slope over ln tokens common to all its models."""
+    """Standard deviation of a slope over ln tokens common to all models of the table."""
     scale: float
-    """Of a relative change of the trend's scale."""
+    """Standard deviation of a relative change of the trend's scale."""
     shape: float
     embedding: float
-    """Of the effect of rank and factor of the embedding."""
+    """Standard deviation of the effect of rank and factor of the embedding in the table."""
     model: float
-    """Of one training, at all points of its learning curve: seeds, and effects that no feature explains."""
+    """Standard deviation of one training over the whole learning curve: seeds, and effects that no feature explains."""
     data_embedding: float = 0.0
-    """Of the effect of rank and factor of the embedding that the tables of a data set share."""
+    """Standard deviation of the effect of rank and factor of the embedding that all tables of a data set share."""
 
 
 LTS = Deviation(shift=1.0, slope=0.1, scale=0.14, shape=0.012, embedding=0.045, model=0.008, data_embedding=0.06)
-"""Of one of LTS's tables."""
+"""Deviations of one of LTS's tables."""
 UNSEEN_DATA = Deviation(
     shift=1.0, slope=0.1, scale=0.14, shape=0.012, embedding=0.045, model=0.026, data_embedding=0.06
 )
-"""Of data and a recipe that no table has: `LTS`, with the residuals of each table when it is left out."""
+"""Deviations of data and a recipe that no table has: `LTS`, with the residuals of tables that were left out."""
 GEMSTONES = Deviation(shift=0.5, slope=0.05, scale=0.05, shape=0.012, embedding=0.0, model=0.006)
-"""Of a recipe on the Gemstones' data."""
+"""Deviations of a recipe on the Gemstones' data."""
 UNSEEN_RECIPE = Deviation(shift=0.5, slope=0.05, scale=0.05, shape=0.012, embedding=0.0, model=0.012)
-"""Of an unseen recipe on known data: as the half learning rate differs from the full one."""
+"""Deviations of an unseen recipe on a table's data, from the difference between half and full learning rate."""
 
 
 @dataclass(frozen=True)
 class Shared:
-    """Standard deviations of the effects that all tables of a study share, beside the trend."""
+    """Standard deviations, in ln perplexity, of effects other than the trend that all tables of a study share."""
 
     shape: float
     shape_by_tokens: float
-    """Of the shape at one stage of training; it varies with the tokens."""
+    """Standard deviation of the effect of shape that varies with the training tokens."""
     linear: float
-    """Of the slopes over heads, variation and trend of the inner widths."""
+    """Standard deviation of the slopes over heads, variation and trend of the inner widths."""
     row: float
-    """Of one evaluation."""
+    """Standard deviation of one evaluation."""
 
 
 class Rows(NamedTuple):
-    """n trained or predicted models, each after some tokens."""
+    """n trained or predicted models, each after a number of training tokens."""
 
     inputs: Floats
-    """(n, 12) features."""
+    """(n, 12) features of the shapes."""
     log_tokens: Floats
-    """(n,)"""
+    """(n,) ln of the training tokens."""
     trend: Floats
-    """(n,) nats, m(x, D)."""
+    """(n,) trend m(x, D), nats."""
     differences: Floats
-    """(n, a) differences from the tables' models in what no table varies (`core.quality.differences`)."""
+    """(n, a) differences from the tables' models in features that no table varies (`core.quality.differences`)."""
     table: Places
     """(n,) index into `Covariance.deviations`."""
     data: Places
@@ -119,21 +119,21 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Covariance:
-    """Covariance of the residuals from the trend."""
+    """Hierarchical covariance of the residuals from the trend, over several tables of trained models."""
 
     shared: Shared
     deviations: tuple[Deviation, ...]
-    """One for each value of `Rows.table`."""
+    """Deviations for each value of `Rows.table`."""
     stated: Floats
     """(a,) standard deviation of the effect of each difference."""
 
     @property
     def row_variance(self) -> float:
-        """Of one evaluation."""
+        """Variance of the ln perplexity of one evaluation."""
         return self.shared.row**2
 
     def between(self, first: Rows, second: Rows) -> Floats:
-        """(n, m) covariance of ln perplexities, without the noise of an evaluation."""
+        """(n, m) covariance of the ln perplexities of two sets of rows, without the noise of an evaluation."""
         shape = matern52(_columns(first, _SHAPE), _columns(second, _SHAPE))
         total = self.shared.shape**2 * shape
         stage: Floats | float = 1.0  # 1 if no table varies the tokens
@@ -150,12 +150,12 @@ class Covariance:
             embedding = matern52(_columns(first, _EMBEDDING), _columns(second, _EMBEDDING))
             data = self._of("data_embedding", first)[:, None] * self._of("data_embedding", second)[None]
             total += same_data * data * embedding
-            if same.any():  # a table is of one data set
+            if same.any():  # every table has one data set
                 total += same * self._own(first, second, shape, stage, embedding)
         return np.asarray(total)
 
     def _own(self, first: Rows, second: Rows, shape: Floats, stage: Floats | float, embedding: Floats) -> Floats:
-        """The covariance of rows of one table by its own effects."""
+        """(n, m) covariance of rows of the same table due to the table's own effects."""
         own = self._of("shift", first)[:, None] ** 2 + self._of("embedding", first)[:, None] ** 2 * embedding
         own = own + np.outer(*(self._of("slope", rows) * (rows.log_tokens - LOG_TOKENS) for rows in (first, second)))
         own = own + np.outer(*(self._of("scale", rows) * (rows.trend - _NATS) for rows in (first, second)))
@@ -164,7 +164,7 @@ class Covariance:
         return np.asarray(own + training * self._of("model", first)[:, None] ** 2 * stage)
 
     def variance(self, rows: Rows) -> Floats:
-        """(n,) prior variance of each ln perplexity, with the noise of its training and evaluation."""
+        """(n,) prior variance of each ln perplexity, including the noise of the training and the evaluation."""
         shift, slope, scale = (self._of(name, rows) for name in ("shift", "slope", "scale"))
         own = shift**2 + (slope * (rows.log_tokens - LOG_TOKENS)) ** 2 + (scale * (rows.trend - _NATS)) ** 2
         own += sum(self._of(name, rows) ** 2 for name in ("embedding", "shape", "model", "data_embedding"))
@@ -177,31 +177,31 @@ class Covariance:
 
 
 _EXTRAPOLATION_STD = 0.05
-"""Standard deviation of ln perplexity added for each unit (a factor e) beyond the ranges."""
+"""Standard deviation of ln perplexity added for each unit (a factor e) beyond the features' ranges in the table."""
 _UNKNOWN_BLOCKS = 4.0
-"""Units beyond the ranges of a stack whose blocks are all of kinds that the table lacks."""
+"""Distance in units beyond the ranges of a stack in which all blocks are of kinds that the table lacks."""
 _SLACK = 0.01
-"""Tolerance of the ranges, in units: three more tokens are the same vocabulary."""
+"""Tolerance of the features' ranges, in units, so that a vocabulary with three more tokens is within the range."""
 _FARTHEST = 2.0
-"""Units beyond a range at which features are clipped."""
+"""Distance in units beyond a range at which features are clipped."""
 _UNEVENNESS = ("inner_variation", "inner_trend")
 
 
 class Excess(NamedTuple):
-    """How far n architectures are beyond the range of the data."""
+    """Distances of n architectures beyond the ranges of a scaling law's data."""
 
     names: tuple[str, ...]
-    """Names of the columns."""
+    """Names of `columns`."""
     columns: Floats
-    """(n, c) distance beyond the range; 0 within."""
+    """(n, c) distance beyond the range of each feature; 0 within the range."""
     total: Floats
-    """(n,)"""
+    """(n,) total distance beyond the ranges."""
     variance: Floats
-    """(n,) added variance of ln perplexity."""
+    """(n,) variance of ln perplexity to add for the distance."""
 
 
 class LawOfFeatures(Protocol):
-    """A scaling law of one table."""
+    """Interface of a scaling law of one table, which predicts from features alone."""
 
     @property
     def origin(self) -> Origin: ...
@@ -211,28 +211,29 @@ class LawOfFeatures(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class LengthScales:
-    """A process with a length scale for each feature, for a single table. Its mean is constant, or the prediction of
-    another table's law. Within a large table it ranks the best models better than `Covariance`.
+    """Gaussian process with a length scale for each feature, for a single table of trained models. The prior mean is
+    constant, or the prediction of another table's scaling law. Within a large table, `LengthScales` ranks the best
+    models better than `Covariance`.
     """
 
     kernel: Kernel
     centre: Floats
-    """(12,) mean of the features."""
+    """(12,) mean of the table's features."""
     level: float
-    """Mean of ln perplexity; with a `base` of its residuals."""
+    """Mean of ln perplexity, or of the residuals from `base` if given."""
     models: int
-    """Number of trainings of the table, also of those that were dropped."""
+    """Number of trainings of the table, including dropped trainings."""
     low: Floats
-    """(12,) minimum of each feature; `high` is the maximum."""
+    """(12,) minimum of each feature in the table; `high` is the maximum."""
     high: Floats
     kinds: frozenset[str]
-    """Block kinds in the table, of `BLOCK_NAMES`."""
+    """Block kinds in the table, from `BLOCK_NAMES`."""
     widening: float = 1.0
-    """Factor of all standard deviations, calibrated by leave-one-out."""
+    """Factor of all standard deviations, calibrated by leave-one-out predictions."""
     quantile: float = 1.0
     """Half-width of a 95 % interval in standard deviations, by Student's t."""
     base: LawOfFeatures | None = None
-    """The law of another table; its prediction times `slope` is the mean of the process."""
+    """Scaling law of another table, whose prediction times `slope` is the prior mean."""
     slope: float = 1.0
 
     @property
@@ -240,20 +241,20 @@ class LengthScales:
         return self.kernel.noise**2
 
     def expected(self, inputs: Floats) -> Floats:
-        """(n,) prior mean of ln perplexity."""
+        """(n,) prior mean of ln perplexity of models with these features."""
         mean = np.full(len(inputs), self.level)
         return mean if self.base is None else mean + self.slope * self.base.of_features(inputs)
 
     def between(self, first: Rows, second: Rows) -> Floats:
-        """(n, m) covariance of ln perplexities, without noise."""
+        """(n, m) prior covariance of the ln perplexities of two sets of rows, without noise."""
         return self.kernel.between(self._within_reach(first), self._within_reach(second), self.centre)
 
     def variance(self, rows: Rows) -> Floats:
-        """(n,) prior variance of each ln perplexity, with noise."""
+        """(n,) prior variance of each ln perplexity, including noise."""
         return self.kernel.variance(self._within_reach(rows), self.centre)
 
     def excess(self, shapes: Shapes, inputs: Floats) -> Excess:
-        """How far shapes are beyond the table. More uniform stacks than those of the table count as within."""
+        """Distances of shapes beyond the table. Stacks more uniform than the table's count as within the range."""
         low = self.low.copy()
         for name in _UNEVENNESS:
             low[NAMES.index(name)] = min(0.0, low[NAMES.index(name)])
@@ -271,36 +272,36 @@ class LengthScales:
 
 
 def _columns(rows: Rows, units: dict[str, float], length: float = _LENGTH) -> Floats:
-    """(n, q) columns in units of their length scales."""
+    """(n, q) feature columns in units of their length scales."""
     places = [NAMES.index(name) for name in units]
     return np.asarray(rows.inputs[:, places] / (np.array(list(units.values())) * length))
 
 
 _CHUNK = 4096
-"""Rows per block of a prediction, which fit into the CPU's cache."""
+"""Number of rows that are predicted together, so that the covariances fit into the CPU's cache."""
 
 
 class Posterior:
-    """The posterior given rows (Rasmussen & Williams 2006, §2.2)."""
+    """Posterior of ln perplexity given rows of trained models (Rasmussen & Williams 2006, §2.2)."""
 
     def __init__(
         self, covariance: Covariance | LengthScales, rows: Rows, residuals: Floats, inverse: Floats, factor: float
     ) -> None:
         self.covariance, self.rows, self.residuals, self.factor = covariance, rows, residuals, factor
         self.inverse = inverse
-        """Inverse of the Cholesky factor of the rows' covariance."""
+        """(n, n) inverse of the Cholesky factor of the rows' covariance."""
         self.weights = inverse.T @ (inverse @ residuals)
 
     @classmethod
     def of(
         cls, covariance: Covariance | LengthScales, rows: Rows, log_perplexity: Floats, factor: float = 1.0
     ) -> Posterior:
-        """The posterior given these rows; `factor` scales all variances."""
+        """Computes the posterior given these rows; `factor` scales all variances."""
         inverse = np.linalg.inv(np.linalg.cholesky(_noisy(covariance, rows)))
         return cls(covariance, rows, log_perplexity - rows.trend, inverse, factor)
 
     def after(self, rows: Rows, log_perplexity: Floats, factor: float) -> Posterior:
-        """The posterior given further rows, by an update of the Cholesky factor; `factor` scales all variances."""
+        """Computes the posterior given further rows by a Cholesky update; `factor` scales all variances."""
         seen, count = len(self.residuals), len(log_perplexity)
         near = self.covariance.between(rows, self.rows) @ self.inverse.T
         corner = np.linalg.inv(np.linalg.cholesky(_noisy(self.covariance, rows) - near @ near.T))
@@ -312,18 +313,18 @@ class Posterior:
         return Posterior(self.covariance, Rows.joined(self.rows, rows), residuals, inverse, factor)
 
     def expected(self, asked: Rows) -> Floats:
-        """(n,) mean of ln perplexities."""
+        """(n,) posterior mean of the ln perplexities of these rows."""
         means = [part.trend + near @ self.weights for part, near in self._parts(asked)]
         return np.concatenate([np.empty(0), *means])
 
     def _parts(self, asked: Rows) -> Iterator[tuple[Rows, Floats]]:
-        """Blocks of the rows, with their covariance with the rows of the posterior."""
+        """Yields blocks of the rows, each with the covariance between the block and the posterior's rows."""
         for start in range(0, len(asked.trend), _CHUNK):
             part = asked.take(np.arange(start, min(start + _CHUNK, len(asked.trend))))
             yield part, self.covariance.between(part, self.rows)
 
     def predict(self, asked: Rows) -> tuple[Floats, Floats]:
-        """(n,) mean and variance of ln perplexities."""
+        """(n,) posterior mean and (n,) posterior variance of the ln perplexities of these rows."""
         means, variances = [np.empty(0)], [np.empty(0)]
         for part, near in self._parts(asked):
             means.append(part.trend + near @ self.weights)
@@ -332,7 +333,9 @@ class Posterior:
         return np.concatenate(means), np.concatenate(variances) * self.factor
 
     def ratio(self, asked: Rows, other: Rows) -> tuple[Floats, Floats]:
-        """(n,) mean and variance of ln of the ratio to `other` (one row), with the noise of both trainings."""
+        """(n,) mean and (n,) variance of ln of the perplexities' ratio to `other` (one row), with the noise of both
+        trainings.
+        """
         base_near = self.covariance.between(other, self.rows)
         base_seen = self.inverse @ base_near[0]
         base_variance = float(self.covariance.variance(other)[0] - base_seen @ base_seen)
@@ -347,14 +350,16 @@ class Posterior:
         return np.concatenate(means), np.concatenate(variances) * self.factor
 
     def covariances(self, asked: Rows) -> tuple[Floats, Floats]:
-        """(n, n) covariance of ln perplexities without noise, and (n,) the noise of a training and its evaluation."""
+        """(n, n) posterior covariance of ln perplexities without noise, and (n,) noise variance of training and
+        evaluation.
+        """
         near = self.covariance.between(asked, self.rows) @ self.inverse.T
         prior = self.covariance.between(asked, asked)
         noise = self.covariance.variance(asked) - np.diagonal(prior)
         return (prior - near @ near.T) * self.factor, noise * self.factor
 
     def squared_mahalanobis(self, asked: Rows, log_perplexity: Floats) -> float:
-        """Squared Mahalanobis distance of further rows from their prediction."""
+        """Squared Mahalanobis distance of the ln perplexities of further rows from their prediction."""
         near = self.covariance.between(asked, self.rows) @ self.inverse.T
         expected = _noisy(self.covariance, asked) - near @ near.T
         residual = log_perplexity - asked.trend - self.covariance.between(asked, self.rows) @ self.weights
@@ -362,7 +367,7 @@ class Posterior:
 
 
 def _noisy(covariance: Covariance | LengthScales, rows: Rows) -> Floats:
-    """(n, n) covariance of observations, with noise."""
+    """(n, n) covariance of the observed ln perplexities of rows, including the noise of evaluations."""
     observed = covariance.between(rows, rows)
     observed[np.diag_indices_from(observed)] += covariance.row_variance
     return observed

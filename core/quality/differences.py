@@ -1,8 +1,8 @@
 """Differences of an architecture from the tables' models in features that no table varies, and their possible effects
 on ln perplexity.
 
-The effects are stated, not fitted: each has the standard deviation of a slope over the difference. Effects that two
-architectures share cancel in their ratio, and an owner's trainings determine them.
+The effects are not fitted. Each effect has a stated prior: the standard deviation of a slope over the difference.
+Effects that two architectures share cancel in the ratio of their perplexities; an owner's trainings determine effects.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edgefront.core.architectures.cost.shapes import ATTENTION, FEED_FORWARD, ID
 
 Floats = NDArray[np.float64]
 SLACK = 0.01
-"""Differences below it count as 0."""
+"""Absolute difference below which a difference counts as 0."""
 
 
 @dataclass(frozen=True)
@@ -26,24 +26,24 @@ class Difference:
     name: str
     unit: str
     deviation: float
-    """Standard deviation of the slope: ln perplexity per unit."""
+    """Standard deviation of the slope, in ln perplexity per unit."""
     source: str
-    """Source of the published effects; about 95 % of them are within two standard deviations."""
+    """Source of published effects, about 95 % of which are within two standard deviations."""
 
 
 @dataclass(frozen=True)
 class ControlledVariables:
-    """Values that all models of a study's tables share; None: they vary."""
+    """Values that all models of a study's tables share; None for a value that varies."""
 
     kv_share: float | None
-    """Key/value heads by heads."""
+    """Number of key/value heads divided by the number of heads."""
     inner_ratio: float | None
-    """Inner width by d_model; that of a gated block counts 1.5 times."""
+    """Inner width divided by d_model; the inner width of a gated block counts 1.5 times."""
     gated: float
     """Share of the feed-forward blocks that have a gate."""
     vocab_size: float | None
     kinds: frozenset[str]
-    """Their block kinds, of `core.quality.features.BLOCK_NAMES`."""
+    """Block kinds of the models, from `core.quality.features.BLOCK_NAMES`."""
 
 
 _ASSUMED = "assumed: no published loss was found"
@@ -106,7 +106,7 @@ DEVIATIONS = np.array([difference.deviation for difference in DIFFERENCES])
 
 
 def differences(shapes: Shapes, controlled: ControlledVariables) -> Floats:
-    """(n, a) a row for each architecture, columns as in `DIFFERENCES`; 0 where it equals the tables' models."""
+    """(n, a) differences of n architectures, with the columns of `DIFFERENCES`; 0 for no difference from the tables."""
     attention = shapes.kind == ATTENTION
     inner = shapes.kind == FEED_FORWARD
     convolution = shapes.kind == SHORT_CONV
@@ -141,4 +141,4 @@ def differences(shapes: Shapes, controlled: ControlledVariables) -> Floats:
 
 
 _CONTEXT = 2048
-"""Context of the tables' models in tokens; a window of this size has no effect."""
+"""Context of the tables' models in tokens. A window of at least this size has no effect."""

@@ -1,11 +1,11 @@
-"""Features of an architecture for scaling laws: twelve exact numbers; and trends, the parametric part of a law.
+"""Features of an architecture for scaling laws (twelve exact numbers), and trends, a scaling law's parametric part.
 
 All features are natural logarithms of counts and widths, or ratios. An empty sum (no feed-forward blocks, no attention)
-counts as one, so that its logarithm is 0, far from every table. A short convolution is half a layer, like the attention
-that it replaces. The inner width of a gated block counts 1.5 times: an ungated block of that width has as many
-parameters.
+counts as one, with the logarithm 0, which is far from every table of trained models. A short convolution is half a
+layer, like the attention that the convolution replaces. The inner width of a gated block counts 1.5 times, because an
+ungated block of this width has as many parameters.
 
-A trend is a sum of power laws in nats a token, up to an offset and a scale of each table.
+A trend is a sum of power laws in nats per token, up to an offset and a scale of each table.
 
 | symbol | here | meaning |
 | --- | --- | --- |
@@ -36,7 +36,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Feature:
-    """A column of the features."""
+    """Description of one column of `features`."""
 
     name: str
     unit: str
@@ -64,20 +64,20 @@ _ATTENTION, _FEED_FORWARD, _IDENTITY, _SHORT_CONV = (
 )
 
 BLOCK_NAMES = (*BLOCK_KINDS, "gated_feed_forward", "grouped_attention")
-"""Kinds of blocks that laws distinguish: the block kinds, gated feed-forward blocks, and attention with shared keys or
-a window.
+"""Kinds of blocks that scaling laws distinguish: the block kinds, gated feed-forward blocks, and attention with shared
+keys or a window.
 """
 
 
 def names_of_blocks(shapes: Shapes) -> NDArray[np.int64]:
-    """(n, L) index into `BLOCK_NAMES`; -1 without a block."""
+    """(n, L) index of each block's kind in `BLOCK_NAMES`; -1 if there is no block."""
     grouped = (shapes.kind == _ATTENTION) & ((shapes.kv_width < shapes.width) | (shapes.window > 0))
     kinds = np.where(shapes.gated, BLOCK_NAMES.index("gated_feed_forward"), shapes.kind)
     return np.where(grouped, BLOCK_NAMES.index("grouped_attention"), kinds).astype(np.int64)
 
 
 def features(shapes: Shapes) -> Floats:
-    """(n, 12): a row for each architecture, columns as in `FEATURES`. Finite for every description."""
+    """(n, 12) features of n architectures, with the columns of `FEATURES`. Finite for every architecture."""
     inner = shapes.kind == _FEED_FORWARD
     blocks = (shapes.kind >= 0) & (shapes.kind != _IDENTITY)
     halves = (shapes.kind == _ATTENTION) | (shapes.kind == _SHORT_CONV) | inner
@@ -105,7 +105,7 @@ def features(shapes: Shapes) -> Floats:
 
 
 def rounded_features(shapes: Shapes) -> Floats:
-    """(n, 12) to 6 decimals. Laws do not distinguish models with equal ones."""
+    """(n, 12) features to 6 decimals. Scaling laws treat models with equal rounded features as equal."""
     return np.round(features(shapes), 6)
 
 
@@ -115,7 +115,7 @@ def _log(values: NDArray[np.generic], least: float = 1.0) -> Floats:
 
 
 def _trend(inner: NDArray[np.bool_], apart: Floats) -> Floats:
-    """Correlation of the inner widths with their position among the feed-forward blocks; 0 if all are equal."""
+    """(n,) correlation of the inner widths with the position among the feed-forward blocks; 0 if all are equal."""
     place = np.where(inner, np.cumsum(inner, 1), 0).astype(np.float64)
     place = np.where(inner, place - (place.sum(1) / np.maximum(inner.sum(1), 1))[:, None], 0.0)
     norm = np.sqrt((place**2).sum(1) * (apart**2).sum(1))
@@ -127,7 +127,7 @@ _DECODER, _DEPTH, _WIDTH, _INNER, _RANK = (
     NAMES.index(name) for name in ("log_decoder", "log_depth", "log_d_model", "log_d_inner", "log_rank")
 )
 _PARAMETERS = 15.0
-"""Parameters of a Gemstones layer divided by w²: 12 of feed-forward, 3 of attention."""
+"""Parameters of a Gemstones layer divided by w²: 12 for feed-forward, 3 for attention."""
 _ROBUST_SCALE = 0.02
 """Scale of the soft L1 loss, in nats."""
 
@@ -140,7 +140,7 @@ class ShapeTrend:
     """
 
     def __call__(self, inputs: Floats, log_tokens: Floats) -> Floats:
-        """(n,) nats of (n, 12) features."""
+        """(n,) trend, in nats, of models with (n, 12) features."""
         wide, deep, inner, rank = (inputs[:, column] for column in (_WIDTH, _DEPTH, _INNER, _RANK))
         return np.asarray(
             0.34 * np.exp(-0.58 * (wide - np.log(256)))
@@ -152,13 +152,13 @@ class ShapeTrend:
 
 @dataclass(frozen=True)
 class BudgetTrend:
-    """Trend by shape and training tokens: E + a (w/512)^-p + b (L/16)^-q + c (N/10⁸)^γ (D/D₀)^-r, D₀ = 3·10¹⁰.
+    """Trend of loss by shape and training tokens: E + a (w/512)^-p + b (L/16)^-q + c (N/10⁸)^γ (D/D₀)^-r, D₀ = 3·10¹⁰.
 
-    w equals d_model in the Gemstones. d_model itself does not transfer: on 51 small models with free widths ρ is .26 by
-    d_model and .58 by w (docs/decisions/0022-quality-laws.md).
+    w equals d_model in the Gemstones. The trend uses w because d_model does not transfer: on 51 small models with free
+    widths, the rank correlation ρ is .26 with d_model and .58 with w (docs/decisions/0022-quality-laws.md).
 
-    The form is that of Kaplan and Hoffmann (arXiv 2001.08361, 2203.15556) with separate depth and width (2502.06857)
-    and a cross term of size and data: without γ the error of perplexity on the Gemstones is 4.4 %, with it 1.7 %.
+    The form is Kaplan's and Hoffmann's (arXiv 2001.08361, 2203.15556) with separate depth and width (2502.06857) and a
+    cross term of size and data (γ), which reduces the error of perplexity on the Gemstones from 4.4 % to 1.7 %.
     """
 
     floor: float
@@ -171,7 +171,7 @@ class BudgetTrend:
     data_power: float
 
     def __call__(self, inputs: Floats, log_tokens: Floats) -> Floats:
-        """(n,) nats of (n, 12) features, trained on exp(log_tokens) (n,) tokens."""
+        """(n,) trend, in nats, of models with (n, 12) features and exp(log_tokens) (n,) training tokens."""
         size = inputs[:, _DECODER] - np.log(1e8)
         width = (inputs[:, _DECODER] - inputs[:, _DEPTH] - np.log(_PARAMETERS)) / 2
         return np.asarray(
@@ -183,8 +183,8 @@ class BudgetTrend:
 
     @classmethod
     def fit(cls, inputs: Floats, log_tokens: Floats, log_perplexity: Floats, table: NDArray[np.int64]) -> BudgetTrend:
-        """Fits the trend to n rows of several tables (`table` from 0), each with an offset and a slope over tokens
-        relative to the first. Robust least squares; the parameters are rounded, so that the stored ones are exact.
+        """Fits the trend by robust least squares to n rows of several tables (`table` from 0), each with an offset and
+        a slope over tokens relative to the first table. Parameters are rounded, so that stored parameters are exact.
         """
         from scipy.optimize import least_squares
 
@@ -198,7 +198,7 @@ class BudgetTrend:
             shift, slope = np.split(parameters[8:], 2)
             expected = cls._of(parameters[:8])(inputs, log_tokens)
             expected = expected + np.r_[0, shift][table] + np.r_[0, slope][table] * (log_tokens - LOG_TOKENS)
-            # A weak prior at the start, for terms that the tables do not determine.
+            # A weak prior around the start values, for terms that the tables do not determine.
             return np.asarray(np.r_[expected - log_perplexity, 1e-3 * (parameters[:8] - start)])
 
         fitted = least_squares(

@@ -1,5 +1,5 @@
-"""The interface of perplexity predictors: `ScalingLaw`, fitted to trained models, and `PruningPredictor`, fitted to the
-cuts of one model.
+"""The interface of perplexity predictors, which `ScalingLaw` (fitted to trained models) and `PruningPredictor` (fitted
+to the cuts of one model) implement.
 """
 
 from __future__ import annotations
@@ -25,74 +25,74 @@ Floats = NDArray[np.float64]
 
 NOT_STATED = "not stated"
 OWN_DATA = "your own data"
-"""`Origin.data` of laws for data that no table has; they predict ratios of perplexities."""
+"""`Origin.data` of scaling laws for data that no table has, which predict ratios of perplexities."""
 ALIKE = 2.0
-"""Range of FLOPs a token, as a factor, below which a time a token and a time a FLOP cannot be separated."""
+"""Ratio of the most to the least FLOPs per token up to which seconds per token and per FLOP cannot be separated."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Metadata of a predictor: data and training of its perplexities; `NOT_STATED` if unknown."""
+    """Metadata of a predictor: data and training of the predicted perplexities; `NOT_STATED` if unknown."""
 
     name: str
     title: str
     family: str = ""
-    """gpt2, llama, transformer-xl or empty."""
+    """Family of architectures: gpt2, llama, transformer-xl or empty."""
     data: str = NOT_STATED
     split: str = NOT_STATED
     tokens: str = NOT_STATED
-    """The token that the perplexity is per, such as its vocabulary."""
+    """Unit of the perplexity, such as a token of a certain vocabulary."""
     trained: str = NOT_STATED
     """Method and length of the training."""
     how: str = ""
-    """The same in two or three words, such as `finished schedule`; empty if there is only one."""
+    """The training in two or three words, such as `finished schedule`; empty if the data has only one training."""
     source: str = NOT_STATED
     licence: str = NOT_STATED
 
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """Predictions for n architectures, each of a perplexity or of the ratio of two."""
+    """Predictions for n architectures; each is a perplexity, or a ratio of two perplexities."""
 
     log_perplexity: Floats
     half_width: Floats
-    """Half-width of the 95 % interval, in ln perplexity."""
+    """(n,) half-width of the 95 % interval, in ln perplexity."""
     beyond: Floats
-    """Distance beyond the data of the predictor; 0 within it."""
+    """(n,) distance beyond the range of the predictor's data; 0 within the range."""
 
     @property
     def perplexity(self) -> Floats:
-        """The median."""
+        """(n,) median of the predicted distribution of perplexity."""
         return np.asarray(np.exp(self.log_perplexity))
 
     @property
     def low(self) -> Floats:
-        """The interval's lower end."""
+        """(n,) lower end of the perplexity's 95 % interval."""
         return np.asarray(np.exp(self.log_perplexity - self.half_width))
 
     @property
     def high(self) -> Floats:
-        """The interval's upper end."""
+        """(n,) upper end of the perplexity's 95 % interval."""
         return np.asarray(np.exp(self.log_perplexity + self.half_width))
 
     @property
     def extrapolated(self) -> NDArray[np.bool_]:
-        """Whether it lies beyond the data of the predictor."""
+        """(n,) mask of the architectures beyond the range of the predictor's data."""
         return np.asarray(self.beyond > 0)
 
 
 def in_words(tokens: float) -> str:
-    """Training tokens in words: `30 billion`, `4.1 million`, `250`."""
+    """A number of training tokens in words: `30 billion`, `4.1 million`, `250`."""
     return _scaled(tokens, {1e12: " trillion", 1e9: " billion", 1e6: " million"})
 
 
 def in_short(tokens: float) -> str:
-    """Training tokens as in options, to three digits: `30B`, `4.1M`, `250`."""
+    """A number of training tokens as in options, to three digits: `30B`, `4.1M`, `250`."""
     return _scaled(tokens, {1e12: "T", 1e9: "B", 1e6: "M", 1e3: "K"})
 
 
 def _scaled(tokens: float, units: Mapping[float, str]) -> str:
-    """Three digits in the largest unit that it reaches when rounded; in full below all units."""
+    """The number with three digits in the largest unit that fits the rounded number; in full below all units."""
     for size, unit in units.items():
         if float(f"{tokens:.3g}") >= size:
             return f"{rounded(tokens / size, 3)}{unit}"
@@ -101,17 +101,17 @@ def _scaled(tokens: float, units: Mapping[float, str]) -> str:
 
 @dataclass(frozen=True)
 class Pace:
-    """Training speed of a worker: seconds_per_token + seconds_per_flop · FLOPs of a token."""
+    """Training speed of a worker. A token takes seconds_per_token + seconds_per_flop · FLOPs per token."""
 
     seconds_per_token: float
     seconds_per_flop: float
     segment: int
-    """Tokens of a sequence, which determine the FLOPs of attention."""
+    """Number of tokens of a sequence, which determines the FLOPs of attention."""
 
     @classmethod
     def fitted(cls, flops: ArrayLike, seconds: ArrayLike, segment: int) -> Pace:
-        """The pace of trainings with these FLOPs and seconds a token: non-negative least squares of the relative error.
-        Trainings of similar size determine only the time of a FLOP, by their median.
+        """Fits the pace to trainings with these FLOPs and seconds per token, by non-negative least squares of the
+        relative error. Trainings of similar size determine only the seconds per FLOP, which is their median.
         """
         from scipy.optimize import nnls
 
@@ -123,7 +123,7 @@ class Pace:
         return cls(float(of_token), float(of_flop) / scale, segment)
 
     def seconds(self, shapes: Shapes) -> Floats:
-        """(n,) seconds of training for each token."""
+        """(n,) seconds of training per token of n architectures."""
         return np.asarray(self.seconds_per_token + self.seconds_per_flop * flops_per_token(shapes, self.segment))
 
 
@@ -136,7 +136,7 @@ class TrainingTime:
     pace: Pace
 
     def tokens(self, shapes: Shapes) -> Floats:
-        """(n,) tokens of each architecture in this time."""
+        """(n,) training tokens of each architecture in this time."""
         return np.clip(3600 * self.hours / self.pace.seconds(shapes), MIN_TRAIN_TOKENS, MAX_TRAIN_TOKENS)
 
     def __str__(self) -> str:
@@ -144,43 +144,43 @@ class TrainingTime:
 
 
 def flops_per_token(shapes: Shapes, segment: int) -> Floats:
-    """(n,) FLOPs of training per token, in sequences of `segment` tokens: two for each multiply-accumulate, of which
-    the backward pass has twice as many as the forward pass.
+    """(n,) FLOPs of training per token, in sequences of `segment` tokens. A multiply-accumulate counts as two FLOPs,
+    and the backward pass has twice as many multiply-accumulates as the forward pass.
     """
     return np.asarray(6 * macs(shapes, Pass(batch=1, tokens=segment)) / segment, dtype=np.float64)
 
 
 class PerplexityPredictor(ABC):
-    """Predicts perplexity by architecture, for one training budget."""
+    """Base class of predictors of perplexity from the architecture, for one training budget."""
 
     origin: Origin
     models: int
-    """Number of trainings that it was fitted to."""
+    """Number of trainings that the predictor was fitted to."""
 
     low: Floats
-    """(12,) minimum of each feature in its data; `high` is the maximum."""
+    """(12,) minimum of each feature in the predictor's data; `high` is the maximum."""
     high: Floats
     kinds: frozenset[str]
-    """Block kinds in its data, of `BLOCK_NAMES`."""
+    """Block kinds in the predictor's data, from `BLOCK_NAMES`."""
 
     @property
     def relative_to(self) -> str | None:
-        """The model to which predictions are ratios; None if it predicts perplexities."""
+        """Name of the reference model of predicted ratios; None if predictions are perplexities."""
         return None
 
     @property
     def train_tokens(self) -> float | None:
-        """The training tokens of predictions; None for a predictor of one budget, or for a duration."""
+        """Training tokens that predictions are for; None for a predictor of one budget, or for a duration."""
         return None
 
     @property
     def train_time(self) -> TrainingTime | None:
-        """The duration of training of predictions; None for a number of tokens."""
+        """Duration of training that predictions are for; None if the budget is a number of tokens."""
         return None
 
     @property
     def train_budget(self) -> str:
-        """The training budget in words; empty for a predictor of one budget."""
+        """The training budget of predictions in words; empty for a predictor of one budget."""
         if self.train_time is not None:
             return f"as many tokens as {self.train_time} take"
         return "" if self.train_tokens is None else f"{in_words(self.train_tokens)} tokens"
@@ -190,13 +190,13 @@ class PerplexityPredictor(ABC):
         return None
 
     def predicts_as(self, other: PerplexityPredictor) -> bool:
-        """Whether another predictor, such as an earlier version, gives the same predictions."""
+        """Whether another predictor, such as an earlier version, makes the same predictions."""
         ours, theirs = ((law.origin, law.train_tokens, law.train_time) for law in (self, other))
         return ours == theirs
 
     @property
     def about(self) -> str:
-        """Data, tokens and training of its predictions, in words."""
+        """Data, tokens and training of the predictions, in words."""
         of = self.origin
         length = f" on {self.train_budget}" if self.train_budget else ""
         if self.relative_to is not None:
@@ -206,8 +206,8 @@ class PerplexityPredictor(ABC):
 
     @property
     def label(self) -> str:
-        """The same in about six words: `Dolma, 10B tokens, finished schedule`; for ratios `ratio, own data, 10B
-        tokens`.
+        """Data and training of the predictions in about six words: `Dolma, 10B tokens, finished schedule`, or for
+        ratios `ratio, own data, 10B tokens`.
         """
         short = {OWN_DATA: "own data", NOT_STATED: "data not stated"}
         parts = (
@@ -221,43 +221,45 @@ class PerplexityPredictor(ABC):
 
     @property
     def token_range(self) -> tuple[float, float] | None:
-        """Least and most training tokens of its data; None for a predictor of one budget."""
+        """Least and most training tokens in the predictor's data; None for a predictor of one budget."""
         return None
 
     def at_tokens(self, train_tokens: float) -> Self:
-        """The predictor for this number of training tokens. `InvalidInput` if it has one budget."""
+        """Returns the predictor for this number of training tokens. Raises `InvalidInput` if the budget is fixed."""
         raise self._one_budget("train_tokens", train_tokens)
 
     def in_time(self, time: TrainingTime) -> Self:
-        """The predictor for this duration of training. `InvalidInput` if it has one budget."""
+        """Returns the predictor for this duration of training. Raises `InvalidInput` for a predictor of one budget."""
         raise self._one_budget("train_time", str(time))
 
     def _one_budget(self, field: str, value: object) -> InvalidInput:
         return InvalidInput(
-            f"{field}: the law {self.origin.name} knows one budget alone",
+            f"{field}: the scaling law {self.origin.name} predicts for one training budget only",
             field=field,
             value=value,
-            allowed="none, or a law that knows the training budget, as llama-dolma-cooled",
+            allowed="none, or a scaling law with a training budget, such as llama-dolma-cooled",
         )
 
     @abstractmethod
     def predict(self, shapes: Shapes) -> Prediction:
-        """Perplexities, or ratios to that of `relative_to`, of these architectures. 100,000 take a few seconds."""
+        """Predicts the perplexities of these architectures, or the ratios to the perplexity of `relative_to`. 100,000
+        predictions take a few seconds.
+        """
 
     @abstractmethod
     def expected(self, shapes: Shapes) -> Floats:
-        """(n,) ln perplexity of `predict`, much faster without its interval."""
+        """(n,) ln perplexity as in `predict`, but without the interval and therefore much faster."""
 
     @abstractmethod
     def ratio(self, shapes: Shapes, reference: Shapes) -> Prediction:
-        """Perplexity of each architecture divided by that of `reference` (one row), both trained alike: the uncertainty
-        of shared effects cancels.
+        """Predicts the perplexity of each architecture divided by the perplexity of `reference` (one row) after the
+        same training. The uncertainty of shared effects cancels.
         """
 
     @abstractmethod
     def out_of_sample(self, shapes: Shapes, log_perplexity: ArrayLike) -> tuple[Prediction, NDArray[np.bool_]]:
-        """Leave-one-out predictions of trained models, and a mask of those that are in its data."""
+        """Leave-one-out predictions of trained models, and (n,) a mask of the models in the predictor's data."""
 
     @abstractmethod
     def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:
-        """Names of the features beyond its data, for each architecture."""
+        """Names of the features beyond the range of the predictor's data, for each architecture."""

@@ -2,17 +2,18 @@
 
 | symbol | here | meaning |
 | --- | --- | --- |
-| l | `Alignment.loss` | sum of the losses of the single cuts (`core.quality.pruning_table`), nats a token |
-| c | `SCALE` | loss below which a text does not distinguish a cut from none |
+| l | `Alignment.loss` | sum of the losses of the single cuts (`core.quality.pruning_table`), nats per token |
+| c | `SCALE` | loss below which a text does not distinguish a cut model from the parent |
 | s(l) | `_squashed` | arcsinh(l / 2c): logarithmic for large losses, linear below c |
 | k | `Alignment.count` | number of cuts |
 | x | `_regressors` | (5,) ln k times: 1, s(l), ln of the share of parameters left out, shares of two kinds of cuts |
 | β | `_Fit.mean` | (5,) weights with the prior N(0, `PRIOR_STD`²): losses add up |
 
-1. Losses of single cuts are measured. They do not simply add up: many harmless cuts may cost something together.
-2. Bayesian linear regression s(loss) = s(l) + x·β (Rasmussen & Williams 2006, §2.1) is fitted to combinations of cuts
-   that were evaluated.
-3. Intervals come from the combinations, each predicted without itself.
+1. Measure the losses of single cuts. The losses do not simply add up, because many harmless cuts may be harmful
+   together.
+2. Fit the Bayesian linear regression s(loss) = s(l) + x·β (Rasmussen & Williams 2006, §2.1) to evaluated combinations
+   of cuts.
+3. Calibrate the intervals by leave-one-out predictions of the combinations.
 """
 
 from __future__ import annotations
@@ -34,25 +35,25 @@ Floats = NDArray[np.float64]
 
 LEVEL = 0.95
 SCALE = 0.02
-"""c, in nats a token: the loss of a cut differs by as much between two texts of some thousand tokens."""
+"""c, in nats per token: the difference of a cut's loss between two texts of some thousand tokens."""
 PRIOR_STD = np.array([0.3, 0.2, 0.3, 0.3, 0.3])
-"""Prior standard deviations of β, for: a constant, the squashed sum, ln of the share of parameters left out, the shares
-of dropped blocks and of channels in the sum. Combinations in small models cost 1 to 10 times the sum of their cuts.
-"""
+"""Prior standard deviations of β, for a constant, the squashed sum, ln of the share of parameters left out, and the
+shares of dropped blocks and of channels in the sum. The loss of a combination in a small model is 1 to 10 times the sum
+of the single cuts' losses."""
 TEXT_DEVIATION = 0.08
-"""Standard deviation of a squashed loss between texts: single blocks of a model of 3 M parameters differ by 4 to 16 %.
-"""
+"""Standard deviation of a squashed loss between texts. Losses of single blocks of a model of 3 M parameters differ by 4
+to 16 %."""
 MIN_LEFT_OUT = 0.01
-"""Minimum share of the blocks' parameters that a cut counts as removing."""
+"""Minimum share of the blocks' parameters that counts as removed by a cut."""
 MAX_SQUASHED = 7.5
-"""Maximum of a predicted squashed loss: 36 nats."""
+"""Maximum of a predicted squashed loss, which is 36 nats."""
 MIN_DEVIATION = 0.05
-"""Minimum standard deviation of a squashed loss of e cuts, against a few combinations that agree by chance."""
+"""Minimum standard deviation of a squashed loss of e cuts, because a few combinations may agree by chance."""
 
 
 @dataclass(frozen=True, eq=False)
 class PruningPredictor(PerplexityPredictor):
-    """Perplexity of submodels of one parent, on the text on which its cuts were measured."""
+    """Predicts the perplexity of submodels of one parent, on the text on which the parent's cuts were measured."""
 
     origin: Origin
     table: PruningTable
@@ -60,7 +61,7 @@ class PruningPredictor(PerplexityPredictor):
     architectures: tuple[Architecture, ...]
     """Evaluated submodels with several cuts each."""
     log_perplexity: Floats
-    """(n,) ln perplexities of those."""
+    """(n,) ln perplexities of the evaluated submodels."""
 
     @property
     def parent(self) -> Architecture:
@@ -69,7 +70,7 @@ class PruningPredictor(PerplexityPredictor):
 
     @property
     def models(self) -> int:  # type: ignore[override]
-        """Number of evaluated combinations."""
+        """Number of evaluated combinations of cuts."""
         return len(self.architectures)
 
     @property
@@ -98,7 +99,7 @@ class PruningPredictor(PerplexityPredictor):
         return replace(self, origin=replace(self.origin, name=name))
 
     def check(self, shapes: Shapes) -> None:
-        """`InvalidInput` unless all of these are submodels of the parent."""
+        """Raises `InvalidInput` unless all of these architectures are submodels of the parent."""
         self._aligned(shapes)
 
     def predict(self, shapes: Shapes) -> Prediction:
@@ -112,7 +113,9 @@ class PruningPredictor(PerplexityPredictor):
         return np.where(alignment.is_part, self.parent_log_perplexity + loss, np.inf)
 
     def ratio(self, shapes: Shapes, reference: Shapes) -> Prediction:
-        """The parent itself is exact. Errors of two submodels count as independent, which gives the wider interval."""
+        """Predicts ratios of perplexities. The parent is exact; errors of two submodels count as independent, which
+        gives the wider interval.
+        """
         alignment, against = self._aligned(shapes), self._aligned(reference)
         loss, half_width = self._loss(shapes, alignment)
         other, other_half_width = self._loss(reference, against)
@@ -124,7 +127,7 @@ class PruningPredictor(PerplexityPredictor):
         )
 
     def out_of_sample(self, shapes: Shapes, log_perplexity: ArrayLike) -> tuple[Prediction, NDArray[np.bool_]]:
-        """Trainings are never in its data: it predicts models before any training."""
+        """Returns the predictions and an empty mask, because the predictor's data has no trained models."""
         return self.predict(shapes), np.zeros(len(shapes), dtype=np.bool_)
 
     def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:
@@ -136,18 +139,20 @@ class PruningPredictor(PerplexityPredictor):
         if not alignment.is_part.all():
             number = int(np.argmin(alignment.is_part))
             raise InvalidInput(
-                f"law {self.origin.name} is about parts of one model, and number {number} of these is none: it has "
-                "other blocks, or wider ones",
+                f"the pruning predictor {self.origin.name} needs submodels of one model, but model {number} has other "
+                "or wider blocks",
                 field="law",
                 value=self.origin.name,
-                allowed="another law, or parts of the model",
+                allowed="another scaling law, or submodels of the model",
             )
         return alignment
 
     # The regression -----------------------------------------------------------------------------------------------
 
     def _loss(self, shapes: Shapes, alignment: Alignment) -> tuple[Floats, Floats]:
-        """(n,) added loss in nats a token, and the half-width of its interval; inf for what is no submodel."""
+        """(n,) added loss in nats per token and (n,) half-width of the loss's interval. The loss is inf for an
+        architecture that is not a submodel.
+        """
         is_part, is_cut = alignment.is_part, shapes.total_parameters != self.table.shapes.total_parameters[0]
         rows, fitted = self._regressors(shapes, alignment), self._fit
         noise = np.hypot(fitted.deviation * _noise(alignment), TEXT_DEVIATION)
@@ -176,7 +181,7 @@ class PruningPredictor(PerplexityPredictor):
         return _fit(self._regressors(shapes, self._tried) / noise[:, None], deviations / noise)
 
     def _regressors(self, shapes: Shapes, alignment: Alignment) -> Floats:
-        """(n, 5), as `PRIOR_STD` lists them."""
+        """(n, 5) regressors of each submodel, in the order of `PRIOR_STD`."""
         total = np.where(alignment.is_part, alignment.loss, 0.0)
         left_out = np.clip(1 - shapes.decoder_parameters / self.table.shapes.decoder_parameters[0], MIN_LEFT_OUT, 1.0)
         parts = [np.where(alignment.is_part, part, 0.0) for part in (alignment.dropped, alignment.width)]
@@ -190,7 +195,7 @@ class _Fit:
     mean: Floats
     covariance: Floats
     deviation: float
-    """Standard deviation of the residual of e cuts."""
+    """Standard deviation of the residual of a submodel with e cuts."""
     quantile: float
 
 
@@ -199,7 +204,7 @@ def _log_count(alignment: Alignment) -> Floats:
 
 
 def _noise(alignment: Alignment) -> Floats:
-    """(n,) standard deviation of the residual, in units of that of e cuts."""
+    """(n,) standard deviation of each residual, divided by the standard deviation for e cuts."""
     return np.asarray((1 + _log_count(alignment)) / 2)
 
 
@@ -208,7 +213,7 @@ def _squashed(loss: Floats) -> Floats:
 
 
 def _fit(rows: Floats, targets: Floats) -> _Fit:
-    """The posterior of β. The residual's standard deviation maximises the likelihood of left-out combinations."""
+    """Fits the posterior of β. The residual's standard deviation maximises the likelihood of left-out combinations."""
     from scipy.stats import t as student
 
     deviations = np.geomspace(MIN_DEVIATION, 1.5, 40)
@@ -217,7 +222,7 @@ def _fit(rows: Floats, targets: Floats) -> _Fit:
     (error, spread), deviation = errors[int(np.argmin(scores))]
     mean, covariance = _posterior(rows, targets, deviation)
     freedom = max(len(targets) - 1, 1)
-    # Student's quantile, or the empirical one of left-out combinations if that is larger.
+    # The larger of Student's quantile and the empirical quantile of left-out combinations.
     strayed = float(np.quantile(np.abs(error / spread), LEVEL)) if len(targets) else 0.0
     return _Fit(mean, covariance, float(deviation), max(float(student.ppf((1 + LEVEL) / 2, freedom)), strayed))
 
@@ -228,15 +233,15 @@ def _posterior(rows: Floats, targets: Floats, deviation: float) -> tuple[Floats,
 
 
 def _left_out(rows: Floats, targets: Floats, deviation: float) -> tuple[Floats, Floats]:
-    """(n,) leave-one-out error and standard deviation of each (Rasmussen & Williams 2006, §5.4.2)."""
+    """(n,) leave-one-out error and (n,) standard deviation of each target (Rasmussen & Williams 2006, §5.4.2)."""
     mean, covariance = _posterior(rows, targets, deviation)
     leverage = np.einsum("ni,ij,nj->n", rows, covariance, rows) / deviation**2
-    left = np.maximum(1 - leverage, 1e-6)  # above 0 but for rounding
+    left = np.maximum(1 - leverage, 1e-6)  # above 0 except for rounding errors
     return (targets - rows @ mean) / left, deviation / np.sqrt(left)
 
 
 def pruning_origin(name: str, parent: str, data: str, split: str, tokens: str, family: str) -> Origin:
-    """The origin of a pruning predictor: data, split, tokens and parent."""
+    """Returns the origin of a pruning predictor for this parent, data, split and tokens."""
     return Origin(
         name=name,
         title=f"parts of {parent}, as they are cut",

@@ -1,8 +1,9 @@
-"""Losses of single cuts of a trained model, and the alignment of a submodel's blocks with its parent's.
+"""Losses of single cuts of a trained model, and the alignment of a submodel's blocks with the parent's blocks.
 
-A submodel has some of its parent's blocks in order, each with some of its heads or inner units, on some of the channels
-of the residual stream. Its description does not name the parent's blocks: `PruningTable.align` finds those of the least
-expected loss by dynamic programming. The same alignment selects the weights (`core.training.pruning.prune`).
+A submodel has some of the parent's blocks in order, each with some of the block's heads or inner units, on some of the
+channels of the residual stream. The submodel's description does not name the parent's blocks, so `PruningTable.align`
+finds the blocks with the least expected loss by dynamic programming. The same alignment selects the weights
+(`core.training.pruning.prune`).
 """
 
 from __future__ import annotations
@@ -25,30 +26,30 @@ from edgefront.core.common.errors import InvalidInput
 Floats = NDArray[np.float64]
 Share = Annotated[FiniteFloat, Field(gt=0, le=1)]
 Loss = Annotated[FiniteFloat, Field(ge=0, le=1e6)]
-"""Nats a token."""
+"""Added loss in nats per token."""
 MIN_STEP = 1e-6
-"""Minimum difference between the shares of a cut."""
+"""Minimum difference between neighbouring shares of a cut."""
 KINDS = (ATTENTION, FEED_FORWARD, SHORT_CONV, IDENTITY)
 """Kinds of blocks that can be pruned."""
 _ALIKE = ("kind", "window", "gated", "qk_norm", "biased")
-"""Columns of `Shapes` in which a block of the child equals the parent's."""
+"""Columns of `Shapes` in which a block of the child must equal the parent's block."""
 _CHUNK = 1024
-"""Maximum number of models per batch, which fit into the CPU's caches."""
+"""Maximum number of models per batch, so that a batch fits into the CPU's caches."""
 _CELLS = 1 << 24
-"""Maximum number of losses in memory: 128 MiB."""
+"""Maximum number of losses in memory, which take 128 MiB."""
 _MAY_SHRINK = ("d_model", "embedding.vocab_size", "positions.length")
-"""Fields of a model, beside its blocks, that may be smaller than the parent's."""
+"""Fields of a model, other than `blocks`, that may be smaller than the parent's."""
 _STATED = ("version", "context_length")
-"""Fields without an effect on scores; all others equal the parent's."""
+"""Fields without an effect on scores; all other fields must equal the parent's."""
 _WIDTHS = {"n_head", "d_head", "n_kv_head", "d_inner"}
-"""Fields of a block that may differ; the effective d_head is compared separately."""
+"""Fields in which a block may differ from the parent's; the effective d_head is compared separately."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Loss by the share of one part that is kept, in nats a token, everything else being complete.
+    """Loss, in nats per token, of a model in which one part is narrowed to a share and the rest is complete.
 
-    `shares` rise to 1, where the loss is 0. The curve is piecewise linear, and extrapolated below the least share.
+    `shares` rise to 1, where the loss is 0. The loss is piecewise linear, and extrapolated below the least share.
     """
 
     shares: Annotated[tuple[Share, ...], Field(min_length=2, max_length=64)]
@@ -59,14 +60,14 @@ class Cut:
         rises = all(high - low >= MIN_STEP for low, high in pairwise(self.shares))
         if not rises or len(self.shares) != len(self.losses) or self.shares[-1] != 1 or self.losses[-1] != 0:
             raise InvalidInput(
-                "a cut has a loss for each share, the shares rise to 1, and its loss there is 0",
+                "a cut must have a loss for each share; the shares must rise to 1, where the loss must be 0",
                 field="shares",
                 value=list(self.shares),
-                allowed=f"numbers above 0 that rise by {MIN_STEP:g} at least, the last of them 1",
+                allowed=f"numbers above 0 that rise by at least {MIN_STEP:g} and end with 1",
             )
 
     def __call__(self, share: Floats) -> Floats:
-        """Loss at each share, at least 0."""
+        """Loss at each share, in nats per token, at least 0."""
         shares, losses = np.array(self.shares), np.array(self.losses)
         slope = (losses[1] - losses[0]) / (shares[1] - shares[0])
         below = np.minimum(share - shares[0], 0.0) * slope
@@ -79,40 +80,40 @@ WHOLE = Cut((0.5, 1.0), (0.0, 0.0))
 
 @dataclass(frozen=True)
 class BlockPruning:
-    """Losses of one block of the parent."""
+    """Losses of cuts of one block of the parent."""
 
     dropped: Loss
-    """Loss of dropping it, in nats a token."""
+    """Loss after dropping the block, in nats per token."""
     narrowed: Cut
-    """Loss by the share of its heads or inner units that is kept."""
+    """Loss by the remaining share of the block's heads or inner units."""
     influence: FiniteFloat
-    """Block influence: 1 - mean cosine of the stream before and after it (Men et al. 2024, arXiv 2403.03853, eq. 1)."""
+    """Block influence: 1 - mean cosine of the block's input and output (Men et al. 2024, arXiv 2403.03853, eq. 1)."""
     __pydantic_config__ = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
-    """n children of at most L blocks as submodels of one parent."""
+    """Alignment of n models of at most L blocks with one parent."""
 
     blocks: NDArray[np.int64]
-    """(n, L) index of the parent's block for each block; -1 without a block, and in the rows of other models."""
+    """(n, L) index of the parent's block for each block; -1 if there is no block, or if the model is no submodel."""
     dropped: Floats
-    """(n,) loss of dropped blocks in nats a token; inf for other models."""
+    """(n,) loss of dropped blocks in nats per token; inf for models that are no submodels of the parent."""
     narrowed: Floats
-    """(n,) loss of removed heads and inner units."""
+    """(n,) loss of removed heads and inner units in nats per token."""
     width: Floats
-    """(n,) loss of removed channels."""
+    """(n,) loss of removed channels in nats per token."""
     count: NDArray[np.int64]
-    """(n,) number of cuts: dropped or narrowed blocks, and one for removed channels."""
+    """(n,) number of cuts: dropped or narrowed blocks, plus one if channels are removed."""
 
     @property
     def is_part(self) -> NDArray[np.bool_]:
-        """(n,)"""
+        """(n,) mask of the models that are submodels of the parent."""
         return np.isfinite(self.dropped)
 
     @property
     def loss(self) -> Floats:
-        """(n,) sum of the losses of the single cuts."""
+        """(n,) sum of the losses of each model's single cuts, in nats per token."""
         return np.asarray(self.dropped + self.narrowed + self.width)
 
 
@@ -123,15 +124,15 @@ class PruningTable:
     parent: Architecture
     blocks: tuple[BlockPruning, ...]
     width: Cut
-    """Loss by the share of channels that is kept."""
+    """Loss by the remaining share of channels."""
 
     @classmethod
     def trivial(cls, parent: Architecture) -> PruningTable:
-        """A table of equal losses, for alignments without a study."""
+        """Returns a table of equal losses, for alignments without measured losses."""
         return cls(parent, tuple(BlockPruning(1.0, WHOLE, 0.0) for _ in parent.blocks), WHOLE)
 
     def align(self, shapes: Shapes) -> Alignment:
-        """The alignments of the least expected loss. 100,000 models take some seconds."""
+        """Finds the alignment of each model with the least expected loss. 100,000 models take some seconds."""
         size = max(1, min(_CHUNK, _CELLS // (len(self.blocks) * max(1, shapes.kind.shape[1]))))
         parts = [
             self._aligned(shapes.take(slice(start, start + size))) for start in range(0, max(1, len(shapes)), size)
@@ -139,11 +140,11 @@ class PruningTable:
         return Alignment(*(np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS))
 
     def align_one(self, child: Architecture) -> Alignment:
-        """The alignment of one model."""
+        """Finds the alignment of one model with the least expected loss."""
         return self.align(Shapes.of([child]))
 
     def align_part(self, child: Architecture) -> Alignment:
-        """The alignment of one model, with a check of all fields. `InvalidInput` names the first that does not fit."""
+        """Finds the alignment of one model and checks all fields. Raises `InvalidInput` if the model is no submodel."""
         _check_frame(child, self.parent)
         alignment = self.align_one(child)
         if not alignment.is_part[0]:
@@ -154,20 +155,20 @@ class PruningTable:
 
     @cached_property
     def shapes(self) -> Shapes:
-        """The parent's shape (one row)."""
+        """Shape of the parent (one row)."""
         return Shapes.of([self.parent])
 
     def _aligned(self, shapes: Shapes) -> Alignment:
         parent, count = self.shapes, len(shapes)
         lengths = (shapes.kind >= 0).sum(1)
         longest = shapes.kind.shape[1]
-        # best[:, i]: least loss of the parent's blocks so far, with i of them kept as the child's first blocks.
+        # best[:, i]: least loss of the parent's blocks so far, if i of these blocks are the child's first i blocks.
         best = np.full((count, longest + 1), np.inf)
         best[:, 0] = 0.0
         keeps = np.zeros((len(self.blocks), count, longest + 1), dtype=np.bool_)
         costs = np.zeros((len(self.blocks), count, longest))
         for place, cuts in enumerate(self.blocks):
-            share = np.ones(shapes.kind.shape)  # of heads or inner units
+            share = np.ones(shapes.kind.shape)  # share of heads or inner units
             if parent.kind[0, place] in (ATTENTION, FEED_FORWARD):
                 share = shapes.width / parent.width[0, place]
             costs[place] = np.where(self._fits(place, shapes), cuts.narrowed(share), np.inf)
@@ -201,7 +202,7 @@ class PruningTable:
         )
 
     def _fits(self, place: int, shapes: Shapes) -> NDArray[np.bool_]:
-        """(n, L) whether a block can be a part of the parent's block: no wider, and otherwise equal."""
+        """(n, L) mask of the blocks that can be cut from this block of the parent: no wider, and otherwise equal."""
         parent = self.shapes
         fits = shapes.width <= parent.width[0, place]
         for name in _ALIKE:
@@ -221,7 +222,7 @@ _COLUMNS = ("blocks", "dropped", "narrowed", "width", "count")
 
 
 def cannot_be_cut(parent: Architecture) -> str | None:
-    """The feature that prevents pruning of a model, in words; None if there is none."""
+    """Name of a feature that prevents pruning of this model; None if the model can be pruned."""
     kinds = {BLOCK_KINDS[kind] for kind in KINDS}
     other = next((block.kind for block in parent.blocks if block.kind not in kinds), None)
     faults: Sequence[tuple[bool, str]] = (
@@ -237,7 +238,7 @@ def cannot_be_cut(parent: Architecture) -> str | None:
 
 
 def _has_confusable_attention(parent: Architecture) -> bool:
-    """Whether two different attention blocks are equal to `PruningTable.align`."""
+    """Whether `PruningTable.align` cannot distinguish two attention blocks that differ."""
     computed = dict[object, object]()
     for block in parent.blocks:
         if isinstance(block, Attention):
@@ -253,7 +254,7 @@ def _has_confusable_attention(parent: Architecture) -> bool:
 
 
 def _check_frame(child: Architecture, parent: Architecture) -> None:
-    """Checks everything but the blocks."""
+    """Checks all fields of the child except for `blocks`."""
     if child.embedding_factor != parent.embedding_factor:
         what = "the embedding is scaled by √d_model, which a narrower model changes"
         raise no_part(what, "embedding.scaled", child.embedding_factor)
@@ -266,11 +267,11 @@ def _check_frame(child: Architecture, parent: Architecture) -> None:
         elif name == "output.tied" and of:
             pass  # an untied head is initialised with the embedding
         elif value != of:
-            raise no_part(f"{name} is {value}, and the parent's {of}", name, value)
+            raise no_part(f"{name} is {value}, but the parent's is {of}", name, value)
 
 
 def _frame(architecture: Architecture) -> dict[str, Any]:
-    """Path → value of every field beside the blocks, with defaults resolved."""
+    """Value of every field except for `blocks`, by path, with defaults resolved."""
     frame = architecture.model_dump(mode="json", exclude={"blocks", *_STATED})
     frame["final_norm"] = architecture.has_final_norm
     frame["embedding"] |= {
@@ -299,26 +300,26 @@ def _check_block(index: int, child: Architecture, parent: Architecture, place: i
     for name, own, other in pairs:
         if own != other:
             field = f"blocks.{index}.{name}"
-            raise no_part(f"{field} is {own}, and {other} in the parent's blocks.{place}", field, str(own))
+            raise no_part(f"{field} is {own}, but {other} in the parent's blocks.{place}", field, str(own))
 
 
 def _not_aligned(child: Architecture, parent: Architecture) -> InvalidInput:
-    """The error for the first block that fits no block of the parent, or for blocks in another order."""
+    """Returns the error for the first block that fits no block of the parent, or for blocks in another order."""
     for index, block in enumerate(child.blocks):
         alike = [other for other in parent.blocks if other.kind == block.kind]
         if not alike:
             return no_part(
-                f"blocks.{index} is {block.kind}, which the parent has none of", f"blocks.{index}", block.kind
+                f"blocks.{index} is {block.kind}, a kind that the parent lacks", f"blocks.{index}", block.kind
             )
         if not any(_is_part(block, other, child, parent) for other in alike):
             said = block.model_dump(exclude_defaults=True)
             return no_part(
-                f"blocks.{index}, {block.kind} {said}, is a part of none of the parent's: it is wider, has more heads "
-                "for each key/value head, or other heads, window, norms, gate or biases",
+                f"blocks.{index}, {block.kind} {said}, fits no block of the parent: it is wider, has more heads "
+                "for each key/value head, or has other heads, window, norms, gate or biases",
                 f"blocks.{index}",
                 said,
             )
-    return no_part("blocks are not some of the parent's blocks in their order", "blocks", len(child.blocks))
+    return no_part("blocks must be some of the parent's blocks in the same order", "blocks", len(child.blocks))
 
 
 def _is_part(block: Block, other: Block, child: Architecture, parent: Architecture) -> bool:

@@ -1,16 +1,17 @@
-"""The scaling law: perplexity by shape and training tokens, as a posterior over rows of trained models.
+"""The scaling law, which predicts perplexity from shape and training tokens by a posterior given trained models.
 
-A law of one table uses a length scale for each feature (`core.quality.covariance.LengthScales`). A law of several
-tables uses a study with a hierarchical prior, which models the training budget and transfers to data that no table has.
-An owner's trainings refine it to predict perplexities on their data:
+A scaling law of one table of trained models uses a length scale for each feature
+(`core.quality.covariance.LengthScales`). A scaling law of several tables uses a study with a hierarchical prior, which
+models the training budget and transfers to data that no table has. An owner's trainings refine such a scaling law to
+predict perplexities on the owner's data:
 
 1. The study's rows give a posterior for a further table, with the deviations of another recipe or other data.
-2. The owner's trainings, each with one or more points of its learning curve, are rows of that table.
-3. Their squared Mahalanobis distance from the prediction scales all deviations (Student's t).
+2. The owner's trainings, each with one or more points of the learning curve, are rows of the further table.
+3. The squared Mahalanobis distance of these rows from their prediction scales all deviations (Student's t).
 4. Beyond the shapes and tokens of the rows, stated deviations are added. Effects that two models share cancel in the
    ratio of their perplexities.
 
-Symbols: see `core.quality.covariance`.
+`core.quality.covariance` defines the symbols.
 """
 
 from __future__ import annotations
@@ -39,28 +40,30 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 FREEDOM = 8.0
-"""Degrees of freedom of Student's t: the weight of the prior deviations (Shah et al. 2014, arXiv 1402.4306)."""
+"""Degrees of freedom of Student's t, the weight of the prior deviations (Shah et al. 2014, arXiv 1402.4306)."""
 MAX_OWN_ROWS = 400
 
 _LATE = 0.04
-"""Standard deviation of ln perplexity for each octave of tokens above the rows'."""
+"""Standard deviation of ln perplexity added for each octave of tokens above the range of the rows."""
 _LATE_RATIO = 0.013
-"""The same for the ratio of two models with equally many tokens. For laws fitted up to 3·10¹⁰ tokens and evaluated up
-to 3.5·10¹¹, .99 to 1.00 of the 95 % intervals of ratios hold; without it down to .87.
+"""Standard deviation of ln of a ratio of two models with equal tokens, for each octave above the range. Of scaling laws
+fitted up to 3·10¹⁰ tokens and evaluated up to 3.5·10¹¹, .99 to 1.00 of the 95 % intervals of ratios then hold; without
+this deviation down to .87.
 """
 _EARLY = 0.15
-"""The same for each octave below: a law fitted from 4·10⁹ tokens on was 22 to 35 % too low at 2·10⁹."""
+"""Standard deviation of ln perplexity added for each octave of tokens below the range of the rows. A scaling law fitted
+from 4·10⁹ tokens on was 22 to 35 % too low at 2·10⁹."""
 _EARLY_RATIO = 0.05
-"""The same for the ratio of two models with equally few tokens."""
+"""Standard deviation of ln of a ratio of two models with equal tokens, for each octave below the range."""
 
 
 class OwnTrainings(NamedTuple):
-    """An owner's trainings: rows of one or more points of each learning curve."""
+    """An owner's trainings as rows, one for each used point of each learning curve."""
 
     inputs: Floats
-    """(n, 12)"""
+    """(n, 12) features of the shapes."""
     differences: Floats
-    """(n, a)"""
+    """(n, a) differences from the tables' models."""
     log_tokens: Floats
     log_perplexity: Floats
     model: Places
@@ -71,28 +74,29 @@ class OwnTrainings(NamedTuple):
         return len(np.unique(self.model))
 
     def take(self, kept: NDArray[np.bool_]) -> OwnTrainings | None:
-        """These rows; None if there are none."""
+        """Returns the rows of this mask; None if the mask is empty."""
         return OwnTrainings._make(column[kept] for column in self) if kept.any() else None
 
 
 @dataclass(frozen=True, eq=False)
 class ScalingLaw(PerplexityPredictor):
-    """A posterior over rows of shape, tokens and loss: those of a study, and those of an owner's trainings."""
+    """A scaling law: a posterior given rows of shape, tokens and loss of a study and of an owner's trainings."""
 
     origin: Origin
     study: ScalingStudy
     asked: int | None
-    """Index of the table on whose data it predicts; None: data that no table has."""
+    """Index of the table whose data the predictions are for; None for data that no table has."""
     same_recipe: bool
-    """Whether it predicts for that table's recipe, not another one on its data; stored as `known`."""
+    """Whether predictions are for the recipe of table `asked` instead of another recipe on the same data; stored as
+    `known`."""
     log_train_tokens: float
     reference: tuple[str, Shapes] | None
-    """Name and shape (one row) of the model to which predictions are ratios while no perplexity is known; None for a
-    law of one table.
+    """Name and shape (one row) of the reference model of predicted ratios, which are predicted while no perplexity is
+    known. None for a scaling law of one table.
     """
     own: OwnTrainings | None = None
     base: str | None = None
-    """The law that the owner's trainings refined, or the mean of a law of one table."""
+    """Name of the scaling law that the owner's trainings refined, or whose predictions are the prior mean."""
     train_time: TrainingTime | None = None
 
     @cached_property
@@ -144,10 +148,10 @@ class ScalingLaw(PerplexityPredictor):
             return super().at_tokens(train_tokens)
         if not MIN_TRAIN_TOKENS <= train_tokens <= MAX_TRAIN_TOKENS:
             raise InvalidInput(
-                f"train_tokens is {train_tokens:g}: no number of training tokens",
+                f"train_tokens must be a number from 1 to 1e18, not {train_tokens:g}",
                 field="train_tokens",
                 value=str(train_tokens),
-                allowed="a number from 1 to 1e18, as 10000000000",
+                allowed="a number from 1 to 1e18, such as 10000000000",
             )
         return replace(self, log_train_tokens=float(np.log(train_tokens)), train_time=None)
 
@@ -155,7 +159,7 @@ class ScalingLaw(PerplexityPredictor):
         return replace(self, train_time=time) if self.study.budgets else super().in_time(time)
 
     def refined(self, own: OwnTrainings, origin: Origin) -> ScalingLaw:
-        """The posterior given these trainings; it predicts perplexities on their data."""
+        """Returns the scaling law refined by these trainings, which predicts perplexities on the trainings' data."""
         return replace(self, own=own, origin=origin, same_recipe=False, base=self.origin.name)
 
     def predicts_as(self, other: PerplexityPredictor) -> bool:
@@ -175,14 +179,14 @@ class ScalingLaw(PerplexityPredictor):
         return np.asarray(mean - self._posterior.expected(self._points(self._reference).rows)[0])
 
     def of_features(self, inputs: Floats) -> Floats:
-        """(n,) ln perplexity of models of these (n, 12) features; of a law of one table."""
+        """(n,) ln perplexity of models with these (n, 12) features, by a scaling law of one table."""
         apart, log_tokens = self.study.rows.differences[:1].repeat(len(inputs), axis=0), np.zeros(len(inputs))
         return self._posterior.expected(self._rows(inputs, apart, log_tokens))
 
     def ratio(self, shapes: Shapes, reference: Shapes) -> Prediction:
         ours, other = (self._points(part, of_ratio=True) for part in (shapes, reference))
         mean, variance = self._posterior.ratio(ours.rows, other.rows)
-        # Too few or too many tokens shift all models alike, so ratios vary less.
+        # Tokens beyond the range shift the perplexities of all models by similar factors, so ratios vary less.
         extra = ours.excess.variance + other.excess.variance
         for of_one, of_ratio, asked in (
             (_EARLY, _EARLY_RATIO, (ours.early, other.early)),
@@ -193,13 +197,13 @@ class ScalingLaw(PerplexityPredictor):
         return Prediction(mean, self._quantile * np.sqrt(variance + extra), ours.beyond)
 
     def at(self, shapes: Shapes, log_tokens: ArrayLike) -> Prediction:
-        """Perplexities of n architectures, each after its own tokens."""
+        """Predicts the perplexities of n architectures, each after exp(log_tokens) (n,) training tokens."""
         points = self._points(shapes, np.asarray(log_tokens, dtype=np.float64))
         mean, variance = self._posterior.predict(points.rows)
         return Prediction(mean, self._quantile * np.sqrt(variance + points.extra), points.beyond)
 
     def together(self, shapes: Shapes, log_tokens: ArrayLike) -> tuple[Floats, Floats]:
-        """(n,) mean and (n, n) covariance of ln perplexities, each with its training's noise."""
+        """(n,) mean and (n, n) covariance of ln perplexities, including the noise of each training."""
         points = self._points(shapes, np.asarray(log_tokens, dtype=np.float64))
         covariance, noise = self._posterior.covariances(points.rows)
         return self._posterior.expected(points.rows), covariance + np.diag(noise + points.extra)
@@ -227,7 +231,7 @@ class ScalingLaw(PerplexityPredictor):
 
     @property
     def token_range(self) -> tuple[float, float] | None:
-        """Range of the tokens on the law's data; of all tables if it has none."""
+        """Range of the training tokens in the scaling law's data; the range of all tables if no table has the data."""
         if not self.study.budgets:
             return None
         ranges = [] if self.own is None else [np.exp(self.own.log_tokens)]
@@ -238,9 +242,9 @@ class ScalingLaw(PerplexityPredictor):
         return float(every.min()), float(every.max())
 
     def without(self, row: Floats) -> ScalingLaw:
-        """The law without the models with these features."""
+        """Returns the scaling law without the models with these features."""
         left = (self.study.inputs == row).all(1)
-        study = self.study.without(left) if left.any() else self.study  # keeps its cached posterior
+        study = self.study.without(left) if left.any() else self.study  # keeps the study's cached posterior
         own = None if self.own is None else self.own.take(~(self.own.inputs == row).all(1))
         return replace(self, study=study, own=own)
 
@@ -248,7 +252,7 @@ class ScalingLaw(PerplexityPredictor):
 
     @property
     def _quantile(self) -> float:
-        """Half-width of a 95 % interval in standard deviations."""
+        """Half-width of a predicted 95 % interval, in standard deviations."""
         return self.study.prior.quantile if isinstance(self.study.prior, LengthScales) else Z_95
 
     @property
@@ -275,7 +279,7 @@ class ScalingLaw(PerplexityPredictor):
         return prior.after(asked, own.log_perplexity, factor)
 
     def _rows(self, inputs: Floats, apart: Floats, log_tokens: Floats) -> Rows:
-        """Rows of predicted models on the law's data."""
+        """Rows of predicted models on the scaling law's data."""
         count, tables = len(inputs), len(self.study.tables)
         table = self.asked if self.same_recipe and self.asked is not None else tables
         data = tables if self.asked is None else int(self.study.rows.data[self.study.table == self.asked][0])
@@ -290,8 +294,8 @@ class ScalingLaw(PerplexityPredictor):
         )
 
     def _points(self, shapes: Shapes, log_tokens: Floats | None = None, *, of_ratio: bool = False) -> _Points:
-        """Architectures as rows. For ratios the range of tokens includes that of the tables; the owner's trainings
-        narrow it for perplexities only.
+        """Rows of predicted architectures, with their distances beyond the data. The owner's trainings narrow the range
+        of tokens for perplexities, but for ratios the range also includes the tables' range.
         """
         inputs = features(shapes)
         log_tokens = self.log_tokens(shapes) if log_tokens is None else log_tokens
@@ -311,14 +315,14 @@ class ScalingLaw(PerplexityPredictor):
 
 @dataclass(frozen=True, eq=False)
 class _Points:
-    """n predicted architectures."""
+    """Rows of n predicted architectures, with their distances beyond the scaling law's data."""
 
     rows: Rows
     excess: Excess
     early: Floats
     """(n,) octaves below the range of tokens."""
     late: Floats
-    """(n,) octaves above it."""
+    """(n,) octaves above the range of tokens."""
 
     @property
     def beyond(self) -> Floats:
@@ -326,7 +330,7 @@ class _Points:
 
     @property
     def extra(self) -> Floats:
-        """(n,) added variance of one ln perplexity."""
+        """(n,) variance to add to each ln perplexity for the distances beyond the data."""
         return self.excess.variance + (_EARLY * self.early) ** 2 + (_LATE * self.late) ** 2
 
 
@@ -337,8 +341,8 @@ def _octaves(log_factor: Floats) -> Floats:
 def own_trainings(
     law: ScalingLaw, shapes: Shapes, log_tokens: ArrayLike, log_perplexity: ArrayLike, trainings: Sequence[str]
 ) -> OwnTrainings:
-    """Rows of learning curves as training data of the law; `trainings` names the training of each. At most
-    `MAX_OWN_ROWS` are kept, evenly spaced. A law of one budget ignores the tokens.
+    """Converts rows of learning curves into training data of the scaling law. `trainings` names each row's training. At
+    most `MAX_OWN_ROWS` evenly spaced rows are used. A scaling law of one budget ignores the tokens.
     """
     tokens = np.asarray(log_tokens, dtype=np.float64)
     tokens = tokens if law.study.budgets else np.full(len(tokens), law.log_train_tokens)

@@ -1,5 +1,5 @@
-"""The training data and priors of scaling laws: tables of trained models. The shipped ones are JSON files, which
-`scripts/make_quality_laws.py` makes from the tables in `tests/golden`.
+"""Studies: tables of trained models and priors, from which scaling laws are made. `scripts/make_quality_laws.py` makes
+the shipped studies, which are JSON files, from the tables in `tests/golden`.
 """
 
 from __future__ import annotations
@@ -39,50 +39,50 @@ STUDIES = ("lts", "gemstones")
 COLUMNS = ("table", "tokens", "log_perplexity", *NAMES)
 RANGES = ("log_decoder", "log_depth", "log_d_model")
 _OUTSIDE = 0.02
-"""Standard deviation of ln perplexity for each octave beyond the widths, depths and parameters of the tables; the error
-was 2.3 % 2 octaves below them, 4.3 % 3 octaves below.
+"""Standard deviation of ln perplexity added for each octave beyond the tables' widths, depths and parameters. The error
+was 2.3 % at 2 octaves and 4.3 % at 3 octaves below the tables' ranges.
 """
 SLACK = 0.05
-"""Tolerance of the ranges, in octaves or ln."""
+"""Tolerance of the tables' ranges, in octaves or ln."""
 _PLAIN = frozenset({"attention", "feed_forward"})
 _GATED = frozenset({"grouped_attention", "gated_feed_forward"})
 
 
 @dataclass(frozen=True)
 class StudyTable:
-    """A data set and a recipe, with trained models."""
+    """Description of a table of models that were trained with one recipe on one data set."""
 
     name: str
     data: str
-    """Name of the data set."""
+    """Name of the data set of the models."""
     min_tokens: float
     max_tokens: float
 
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """The hierarchical prior of several tables."""
+    """The hierarchical prior of a study of several tables."""
 
     trend: Trend
     shared: Shared
     controlled: ControlledVariables
     table_deviation: Deviation
-    """Of the study's tables."""
+    """Deviations of the study's tables."""
     recipe_deviation: Deviation
-    """Of another recipe on the data of one of them."""
+    """Deviations of another recipe on the data of a table."""
     data_deviation: Deviation = UNSEEN_DATA
-    """Of other data."""
+    """Deviations of data that no table has."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScalingStudy:
-    """The tables and the prior of a scaling law."""
+    """Tables of trained models with their prior, from which scaling laws are made."""
 
     name: str
     prior: Hierarchy | LengthScales
     tables: tuple[StudyTable, ...]
     inputs: Floats
-    """(n, 12) features of the rows."""
+    """(n, 12) features of the trained models."""
     log_tokens: Floats
     table: Places
     log_perplexity: Floats
@@ -90,8 +90,9 @@ class ScalingStudy:
     """Whether the tables vary the training tokens."""
 
     def expected(self, inputs: Floats, log_tokens: Floats) -> Floats:
-        """(n,) nats by the trend. From an octave below the tables' tokens on it is extrapolated linearly in ln tokens,
-        with one slope for all shapes: a power law of the tokens would order shapes arbitrarily there.
+        """(n,) prior mean of ln perplexity by the trend. More than an octave below the tables' tokens, the trend is
+        linear in ln tokens with one slope for all shapes, because a power law of the tokens would order shapes
+        arbitrarily.
         """
         if isinstance(self.prior, LengthScales):
             return self.prior.expected(inputs)
@@ -106,7 +107,7 @@ class ScalingStudy:
 
     @cached_property
     def _beginning(self) -> tuple[float, float]:
-        """ln of the least tokens of the trend, and its mean slope there: nats for each e-fold fewer tokens."""
+        """ln of the least tokens of the trend, and the trend's mean slope there, in nats per e-fold fewer tokens."""
         least, step = float(np.log(min(table.min_tokens for table in self.tables) / 2)), 0.01
         there, later = (self._trend(self.inputs, np.full(len(self.inputs), at)) for at in (least, least + step))
         return least, float((there - later).mean() / step)
@@ -133,7 +134,9 @@ class ScalingStudy:
         return {}
 
     def posterior(self, *, of_known_data: bool) -> Posterior:
-        """The posterior for a further table, on known or other data. Cached: laws of one study share it."""
+        """Returns the posterior for a further table, on the data of a table or on other data. The posterior is cached
+        and shared by all scaling laws of the study.
+        """
         if of_known_data not in self._posteriors:
             prior, factor = self.prior, 1.0
             covariance: Covariance | LengthScales
@@ -147,13 +150,13 @@ class ScalingStudy:
         return self._posteriors[of_known_data]
 
     def differences(self, shapes: Shapes) -> Floats:
-        """(n, a) differences from the tables' models in what no table varies (`core.quality.differences`)."""
+        """(n, a) differences from the tables' models in features that no table varies (`core.quality.differences`)."""
         if isinstance(self.prior, LengthScales):
             return np.zeros((len(shapes), len(DEVIATIONS)))
         return differences(shapes, self.prior.controlled)
 
     def excess(self, shapes: Shapes, inputs: Floats, low: Floats, high: Floats) -> Excess:
-        """How far shapes are beyond the data, whose features range from `low` to `high`."""
+        """Distances of shapes beyond the data, whose features range from `low` to `high`."""
         if isinstance(self.prior, LengthScales):
             return self.prior.excess(shapes, inputs)
         places = [NAMES.index(name) for name in RANGES]
@@ -164,17 +167,17 @@ class ScalingStudy:
         return Excess((*RANGES, *DIFFERENCE_NAMES), columns, columns.sum(1), (_OUTSIDE * outside.sum(1)) ** 2)
 
     def with_rows(self, inputs: Floats, log_tokens: Floats, table: Places, log_perplexity: Floats) -> ScalingStudy:
-        """The study with these rows and its present trend."""
+        """Returns the study with these rows of trained models and the same prior."""
         return replace(self, inputs=inputs, log_tokens=log_tokens, table=table, log_perplexity=log_perplexity)
 
     def without(self, left: NDArray[np.bool_]) -> ScalingStudy:
-        """The study without these rows."""
+        """Returns the study without the rows of this mask."""
         kept = ~left
         return self.with_rows(self.inputs[kept], self.log_tokens[kept], self.table[kept], self.log_perplexity[kept])
 
 
 def lts(tables: Sequence[StudyTable], table: Places, shapes: Shapes, log_perplexity: Floats) -> ScalingStudy:
-    """The study of LTS's models: one training budget, varying embeddings and inner widths."""
+    """Creates the study of LTS's models, which have one training budget and varying embeddings and inner widths."""
     return ScalingStudy(
         name="lts",
         prior=Hierarchy(
@@ -197,7 +200,9 @@ def gemstones(
     tables: Sequence[StudyTable], table: Places, shapes: Shapes, log_tokens: Floats, log_perplexity: Floats,
     trend: BudgetTrend | None = None,
 ) -> ScalingStudy:  # fmt: skip
-    """The study of the Gemstones: decoders by width, depth and training tokens. Fits the trend unless it is given."""
+    """Creates the study of the Gemstones: decoders of varying width, depth and training tokens. Fits the trend unless
+    `trend` is given.
+    """
     inputs = rounded_features(shapes)
     return ScalingStudy(
         name="gemstones",
@@ -218,7 +223,7 @@ def gemstones(
 
 
 def to_text(study: ScalingStudy) -> str:
-    """The JSON text of a study of several tables, a line for each row."""
+    """Formats a study of several tables as JSON, with a line for each row."""
     assert isinstance(study.prior, Hierarchy)
     names = [table.name for table in study.tables]
     value = {
@@ -243,7 +248,7 @@ def to_text(study: ScalingStudy) -> str:
 
 @cache
 def study(name: str) -> ScalingStudy:
-    """The shipped study of this name."""
+    """Reads the shipped study with this name."""
     value: dict[str, Any] = json.loads((files("edgefront.core.quality") / "laws" / f"study-{name}.json").read_bytes())
     tables = tuple(StudyTable(**table) for table in value["tables"])
     names = [table.name for table in tables]

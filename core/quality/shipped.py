@@ -1,7 +1,7 @@
-"""The shipped scaling laws, and the choice of one for an architecture.
+"""The shipped scaling laws, and the choice of a scaling law for an architecture.
 
-`scripts/make_quality_laws.py` makes them from tables in `tests/golden`. The default of each family is a law for data
-that no table has ("your own data"), which predicts ratios of perplexities.
+`scripts/make_quality_laws.py` makes the scaling laws from tables of trained models in `tests/golden`. The default of
+each family is a scaling law for data that no table has ("your own data"), which predicts ratios of perplexities.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _DOLMA = Origin(
     licence="MIT",
 )
 TRAIN_TOKENS = 3e10
-"""Default training tokens of laws that model the budget."""
+"""Default training tokens of scaling laws with a training budget."""
 
 
 def _own_data(family: str, title: str, source: str, trained: str) -> Origin:
@@ -71,7 +71,7 @@ def _own_data(family: str, title: str, source: str, trained: str) -> Origin:
 _LTS_OWN = f"{LTS_SOURCE}: 881 models in 5 tables"
 _LIKE_EACH_OTHER = "alike"
 _SHARED: dict[str, tuple[Origin, str, str | None, bool]] = {
-    # Origin, study, table on whose data it predicts, and whether for that table's recipe.
+    # Origin, study, table whose data predictions are for, and whether predictions are for the table's recipe.
     origin.name: (origin, study, table, is_own_table)
     for origin, study, table, is_own_table in (
         (_own_data("gpt2", "decoders with attention", _LTS_OWN, _LIKE_EACH_OTHER), "lts", None, False),
@@ -104,19 +104,19 @@ _SHARED: dict[str, tuple[Origin, str, str | None, bool]] = {
     )
 }
 _REFERENCES = {"gpt2": "gpt2-small", "transformer-xl": "transformer-xl-base", "llama": "smollm2-135m"}
-"""Family → the named model to which predictions are ratios."""
+"""Reference model of predicted ratios, by family."""
 _OF_TABLES = ("lts-gpt2-wikitext103", "lts-transformer-xl-wikitext103", "hwgpt-gpt2-openwebtext")
 NAMES = (*_SHARED, *_OF_TABLES)
-"""Names of the shipped laws. The first of a family is its default."""
+"""Names of the shipped scaling laws. The first scaling law of a family is the family's default."""
 
 
 def shipped_laws() -> dict[str, PerplexityPredictor]:
-    """Every shipped law by name."""
+    """Returns every shipped scaling law by name."""
     return {name: _shipped(name) for name in NAMES}
 
 
 def law_named(name: str) -> PerplexityPredictor:
-    """The shipped law of this name; `InvalidInput` lists the existing ones."""
+    """Returns the shipped scaling law with this name. Raises `InvalidInput`, which lists all names, if none exists."""
     if name not in NAMES:
         allowed = ", ".join(NAMES)
         raise InvalidInput(f"law: there is no {name!r}; there are {allowed}", field="law", value=name, allowed=allowed)
@@ -124,7 +124,9 @@ def law_named(name: str) -> PerplexityPredictor:
 
 
 def find_law(name_or_file: str) -> PerplexityPredictor:
-    """A shipped law by name, or the one in a JSON file. `InvalidInput` says what is wrong."""
+    """Returns a shipped scaling law by name, or reads a predictor from a JSON file. Raises `InvalidInput` if neither
+    exists, or if the file is wrong.
+    """
     path = Path(name_or_file)
     if name_or_file in NAMES or not (path.suffix == ".json" or path.is_file()):
         return law_named(name_or_file)
@@ -137,9 +139,9 @@ def find_law(name_or_file: str) -> PerplexityPredictor:
 
 
 def family(architecture: Architecture) -> str | None:
-    """llama: rotary positions and gated feed-forward. gpt2: other absolute positions, or rotary ones without gates.
-    transformer-xl: relative positions. None for models that no table covers: encoders, translation models, recurrent
-    stacks without positions, and those with a feature that `unstudied` names.
+    """Family of an architecture. llama has rotary positions and gated feed-forward; gpt2 has other absolute positions,
+    or rotary positions without gates; transformer-xl has relative positions. None for models that no table covers:
+    encoders, translation models, recurrent stacks without positions, and models with a feature named by `unstudied`.
     """
     if unstudied(architecture) is not None:
         return None
@@ -156,7 +158,7 @@ def family(architecture: Architecture) -> str | None:
 
 
 def unstudied(architecture: Architecture) -> str | None:
-    """A feature of a decoder that no model of the laws' tables has, in words; None if there is none."""
+    """Name of a feature that no model in the scaling laws' tables has; None if the decoder has no such feature."""
     if architecture.norms_update:
         return f"norm {architecture.norm}"
     if any(isinstance(block, Attention) and block.qk_norm == "whole" for block in architecture.blocks):
@@ -175,7 +177,7 @@ def unstudied(architecture: Architecture) -> str | None:
 
 
 def own_data_law(family: str) -> ScalingLaw | None:
-    """The law of this family for data that no table has; None if there is none."""
+    """Returns the scaling law of this family for data that no table has; None if there is none."""
     name = f"own-data-{family}"
     if name not in _SHARED:
         return None
@@ -185,10 +187,10 @@ def own_data_law(family: str) -> ScalingLaw | None:
 
 
 def law_for(subject: Architecture | SearchSpace) -> PerplexityPredictor | None:
-    """The default law of the family of an architecture or a space; None if there is none.
+    """Returns the default scaling law of the family of an architecture or a space; None if there is none.
 
-    All architectures of a space have one law, so that predictions are comparable. Mixtures of blocks, SRU++ among them,
-    have the law of their positions and head; their predictions may be extrapolated.
+    All architectures of a space have one scaling law, so that predictions are comparable. Mixtures of blocks, such as
+    SRU++, have the scaling law of their positions and head, although their predictions may be extrapolated.
     """
     architecture = subject.example if isinstance(subject, SearchSpace) else subject
     own = family(architecture)
@@ -196,7 +198,9 @@ def law_for(subject: Architecture | SearchSpace) -> PerplexityPredictor | None:
 
 
 def laws_for_table(architectures: Sequence[Architecture]) -> list[PerplexityPredictor | None]:
-    """For each architecture of a table the law of its family that extrapolates least over the table."""
+    """Returns, for each architecture of a table, the scaling law of the architecture's family that extrapolates least
+    over the whole table; None if there is none.
+    """
     families = [family(architecture) for architecture in architectures]
 
     def nearest(name: str | None) -> PerplexityPredictor | None:

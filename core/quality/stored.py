@@ -1,6 +1,6 @@
-"""Predictors as readable JSON, with equal predictions on every platform.
+"""Stores predictors as readable JSON, with equal predictions on every platform.
 
-A document holds the training data and hyperparameters; only the regression of version 3 is fitted again.
+A document contains the training data and hyperparameters; only the regression of version 3 is fitted on reading.
 
 | version | predictor | data |
 | --- | --- | --- |
@@ -41,9 +41,9 @@ _ORIGIN = ("name", "family", "title", "data", "split", "tokens", "trained", "how
 
 Positive = Annotated[FiniteFloat, Field(gt=0)]
 MAX_LOG_PERPLEXITY = 100.0
-"""Maximum ln perplexity of a parent, for which predictions stay finite."""
+"""Maximum ln perplexity of a parent, so that predictions stay finite."""
 MAX_COMBINED_BLOCKS = 200_000
-"""Maximum number of combinations times blocks of the parent: reading takes seconds and some hundred MB at most."""
+"""Maximum number of combinations times blocks of the parent, so that reading takes seconds and some hundred MB."""
 Text = Annotated[str, Field(max_length=500)]
 Name = Annotated[
     str,
@@ -106,7 +106,7 @@ class _Stored(_About):
     def _columns_known(self) -> _Stored:
         if tuple(feature.name for feature in self.features) != NAMES or self.columns != COLUMNS:
             raise InvalidInput(
-                "features and columns are not those of this release",
+                "features and columns must be the features and columns of this release",
                 field="columns",
                 value=list(self.columns),
                 allowed=", ".join(COLUMNS),
@@ -114,7 +114,7 @@ class _Stored(_About):
         for number, row in enumerate(self.models):
             if len(row) != len(COLUMNS):
                 raise InvalidInput(
-                    f"models.{number} has {len(row)} numbers, not {len(COLUMNS)}",
+                    f"models.{number} must have {len(COLUMNS)} numbers, not {len(row)}",
                     field=f"models.{number}",
                     value=len(row),
                     allowed=f"{len(COLUMNS)} numbers",
@@ -123,7 +123,7 @@ class _Stored(_About):
 
 
 class _OwnTrainings(_Part):
-    """Columns of n rows."""
+    """Columns of n rows of an owner's trainings."""
 
     training: tuple[int, ...]
     tokens: tuple[Positive, ...]
@@ -158,7 +158,7 @@ class _StoredCuts(_About):
 
 
 def to_json(law: PerplexityPredictor) -> dict[str, Any]:
-    """The JSON document of a predictor."""
+    """Returns the JSON document of a predictor."""
     if isinstance(law, PruningPredictor):
         tried = zip(law.architectures, law.log_perplexity.tolist(), strict=True)
         return {
@@ -214,7 +214,7 @@ def _study_json(law: ScalingLaw) -> dict[str, Any]:
 
 
 def _ranges(law: PerplexityPredictor) -> list[dict[str, Any]]:
-    """The features with their ranges in the predictor's data."""
+    """Descriptions of all features, with their ranges in the predictor's data."""
     return [
         {**asdict(feature), "low": low, "high": high}
         for feature, low, high in zip(FEATURES, law.low.tolist(), law.high.tolist(), strict=True)
@@ -222,7 +222,7 @@ def _ranges(law: PerplexityPredictor) -> list[dict[str, Any]]:
 
 
 def to_text(law: PerplexityPredictor) -> str:
-    """The document as text: a line for each key, each model, each feature."""
+    """Returns the JSON document of a predictor as text, with a line for each key, each model and each feature."""
     lines = []
     for key, part in to_json(law).items():
         text = json.dumps(part, ensure_ascii=False)
@@ -234,7 +234,7 @@ def to_text(law: PerplexityPredictor) -> str:
 
 
 def checked_name(name: str) -> str:
-    """The name if it is valid, else `InvalidInput`."""
+    """Returns the name of a scaling law. Raises `InvalidInput` if the name is invalid."""
     try:
         return _NAME.validate_python(name)
     except ValidationError as error:
@@ -242,14 +242,18 @@ def checked_name(name: str) -> str:
 
 
 def from_json(value: Mapping[str, Any] | str | bytes) -> PerplexityPredictor:
-    """The predictor of a stored document. `InvalidInput` names what is wrong."""
+    """Reads a predictor from a stored document. Raises `InvalidInput`, which names the wrong field."""
     if isinstance(value, str | bytes):
         try:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
-            raise InvalidInput(f"no scaling law: not JSON ({error})", field="law", allowed="a stored law") from None
+            raise InvalidInput(
+                f"the scaling law is not JSON: {error}", field="law", allowed="a stored scaling law"
+            ) from None
     if not isinstance(value, Mapping):
-        raise InvalidInput("a scaling law is a JSON object", field="law", value=value, allowed="a stored law")
+        raise InvalidInput(
+            "a scaling law must be a JSON object", field="law", value=value, allowed="a stored scaling law"
+        )
     try:
         if value.get("version") == 2:
             return _law_of_study(_StoredStudy.model_validate(dict(value)))
@@ -315,7 +319,7 @@ def _cut_law(stored: _StoredCuts) -> PruningPredictor:
     parent = Architecture.parse(stored.parent)
     if len(stored.blocks) != len(parent.blocks):
         raise InvalidInput(
-            f"blocks: there are cuts of {len(stored.blocks)} blocks, and the parent has {len(parent.blocks)}",
+            f"blocks: must have the cuts of all {len(parent.blocks)} blocks of the parent, not of {len(stored.blocks)}",
             field="blocks",
             value=len(stored.blocks),
             allowed=str(len(parent.blocks)),
@@ -323,7 +327,8 @@ def _cut_law(stored: _StoredCuts) -> PruningPredictor:
     most = MAX_COMBINED_BLOCKS // len(parent.blocks)
     if len(stored.combinations) > most:
         raise InvalidInput(
-            f"combinations: {len(stored.combinations):,} of a model of {len(parent.blocks):,} blocks are too many",
+            f"combinations: {len(stored.combinations):,} are too many for a model of {len(parent.blocks):,} blocks; "
+            f"at most {most:,} are allowed",
             field="combinations",
             value=len(stored.combinations),
             allowed=f"at most {most:,}",
@@ -347,7 +352,7 @@ def _own(stored: _OwnTrainings) -> OwnTrainings:
     columns = {len(stored.tokens), len(stored.log_perplexity), len(stored.features), len(stored.differences)}
     if columns != {count} or inputs.shape[1] != len(NAMES) or apart.shape[1] != len(DIFFERENCE_NAMES):
         raise InvalidInput(
-            "own trainings are not rows of one length with the features of this release",
+            "own trainings must be columns of equal length, with the features of this release",
             field="own",
             allowed=f"{count} rows of {len(NAMES)} features and {len(DIFFERENCE_NAMES)} differences",
         )
@@ -361,7 +366,7 @@ def _own(stored: _OwnTrainings) -> OwnTrainings:
 
 
 def summary(law: PerplexityPredictor) -> dict[str, Any]:
-    """The fields of `QualityLawView`: a predictor without its data."""
+    """Returns the fields of `QualityLawView`, which describe a predictor without the training data."""
     scales = law.study.prior if isinstance(law, ScalingLaw) else None
     return {
         **{name: getattr(law.origin, name) for name in _ORIGIN if name != "how"},

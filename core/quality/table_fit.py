@@ -1,5 +1,5 @@
-"""Fits a scaling law to one table of models that were trained alike, with a length scale for each feature. The law
-holds for the table's data, split, recipe and budget.
+"""Fits a scaling law, with a length scale for each feature, to one table of models with the same training. The scaling
+law is valid for the table's data, split, recipe and budget.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from edgefront.core.quality.scaling_study import ScalingStudy, StudyTable
 Floats = NDArray[np.float64]
 
 MIN_ROWS = 5
-"""Minimum number of models."""
+"""Minimum number of trained models in a table."""
 MAX_ROWS = 400
-"""Maximum number of kept models, evenly spaced by perplexity; the time of a prediction grows with it."""
+"""Maximum number of used models, evenly spaced by perplexity, because more models make a prediction slower."""
 COVERAGE = 0.95
 
 # Prior medians, on which LTS's two tables and HW-GPT-Bench's roughly agree.
@@ -32,20 +32,22 @@ _SCALES = (12.0, 5.0, 3.0, 8.0, 12.0, 12.0, 5.0, 4.0, 5.0, 9.0, 6.0, 15.0)
 _EXPECTED = KernelPrior(Kernel(amplitude=0.1, length_scales=_SCALES, linear=0.05, noise=0.006))
 _EXPECTED_AROUND_BASE = KernelPrior(Kernel(amplitude=0.05, length_scales=_SCALES, linear=0.03, noise=0.006))
 _SLOPE_STD = 0.2
-"""Prior standard deviation of the slope around 1."""
+"""Prior standard deviation of `LengthScales.slope` around 1."""
 
 _FOLDS = 10
 
 
 def fit_table(shapes: Shapes, log_perplexity: ArrayLike, origin: Origin, base: ScalingLaw | None = None) -> ScalingLaw:
-    """The law of these models; its mean is the prediction of `base`, the law of another table, if given. Deterministic.
+    """Fits a scaling law to these models. The prior mean is the prediction of `base`, the scaling law of another table,
+    if given. Deterministic.
 
-    `InvalidInput` for fewer than five models, for a perplexity that is not finite, and for models that are all equal.
+    Raises `InvalidInput` if there are fewer than five different models, if a perplexity is not finite, or if all
+    perplexities are equal.
     """
     logs: Floats = np.array(log_perplexity, dtype=np.float64).round(6)
     inputs = rounded_features(shapes)
     _check(inputs, logs)
-    # Sorted, so that the order of rows has no effect; duplicate rows are one training.
+    # Sorted, so that the order of rows has no effect. Duplicate rows count as one training.
     _, order = np.unique(np.column_stack([logs, inputs[:, ::-1]]), axis=0, return_index=True)
     kept = order[evenly_spaced(len(order), MAX_ROWS)]
     blocks, low, high = names_of_blocks(shapes), inputs.min(0), inputs.max(0)
@@ -55,7 +57,7 @@ def fit_table(shapes: Shapes, log_perplexity: ArrayLike, origin: Origin, base: S
     if base is not None:
         low, high, kinds = np.minimum(low, base.low), np.maximum(high, base.high), kinds | base.kinds
         expected, around = _EXPECTED_AROUND_BASE, base.of_features(inputs)
-        # Slope of ln perplexity against what the base predicts, by ridge regression around 1.
+        # Slope of ln perplexity against the predictions of the base, by ridge regression around 1.
         apart, left = around - around.mean(), logs - logs.mean()
         stiffness = expected.kernel.amplitude**2 / _SLOPE_STD**2
         slope = rounded(1 + float(apart @ (left - apart)) / (float(apart @ apart) + stiffness))
@@ -69,7 +71,9 @@ def fit_table(shapes: Shapes, log_perplexity: ArrayLike, origin: Origin, base: S
 
 
 def law_of_table(origin: Origin, scales: LengthScales, inputs: Floats, log_perplexity: Floats) -> ScalingLaw:
-    """The law of a table with a fitted process, of (n, 12) features and (n,) ln perplexities to 6 decimals."""
+    """Creates the scaling law of a table from a fitted process, (n, 12) features and (n,) ln perplexities to 6
+    decimals.
+    """
     zeros = np.zeros(len(inputs))
     tables = (StudyTable(origin.name, origin.data, 1.0, 1.0),)
     study = ScalingStudy(
@@ -79,7 +83,7 @@ def law_of_table(origin: Origin, scales: LengthScales, inputs: Floats, log_perpl
 
 
 def folds(inputs: Floats) -> list[NDArray[np.bool_]]:
-    """Masks of ten random folds; deterministic. Models with equal features are in the same fold."""
+    """Returns the masks of ten random folds. Deterministic. Models with equal features are in the same fold."""
     _, first, shape = np.unique(inputs, axis=0, return_index=True, return_inverse=True)
     shapes = len(first)
     drawn = np.empty(shapes)
@@ -89,7 +93,7 @@ def folds(inputs: Floats) -> list[NDArray[np.bool_]]:
 
 
 def cross_validated(shapes: Shapes, log_perplexity: ArrayLike, base: ScalingLaw | None = None) -> Prediction:
-    """Each model predicted by a law fitted to the other folds. Errors as in `fit_table`."""
+    """Predicts each model by a scaling law fitted to the other folds. Raises the same errors as `fit_table`."""
     truth = np.asarray(log_perplexity, dtype=np.float64)
     logs, widths, beyond = np.empty(len(truth)), np.empty(len(truth)), np.empty(len(truth))
     for left in folds(rounded_features(shapes)):
@@ -101,18 +105,20 @@ def cross_validated(shapes: Shapes, log_perplexity: ArrayLike, base: ScalingLaw 
 
 def _check(inputs: Floats, logs: Floats) -> None:
     if len(inputs) != len(logs):
-        raise InvalidInput(f"{len(inputs)} architectures and {len(logs)} perplexities", field="perplexity")
+        raise InvalidInput(
+            f"{len(inputs)} architectures need {len(inputs)} perplexities, not {len(logs)}", field="perplexity"
+        )
     wrong: Sequence[int] = np.flatnonzero(~np.isfinite(logs)).tolist()
     if wrong:
         raise InvalidInput(
-            f"the perplexity of model {wrong[0] + 1} is no finite number above 0",
+            f"the perplexity of model {wrong[0] + 1} must be a finite number above 0",
             field="perplexity",
             value=str(logs[wrong[0]]),
             allowed="a finite number above 0",
         )
     if len(logs) < MIN_ROWS:
         raise InvalidInput(
-            f"{len(logs)} trained models teach no law: at least {MIN_ROWS} are needed",
+            f"a scaling law needs at least {MIN_ROWS} trained models, not {len(logs)}",
             field="table",
             value=len(logs),
             allowed=f"at least {MIN_ROWS} trained models",
@@ -122,15 +128,15 @@ def _check(inputs: Floats, logs: Floats) -> None:
         shape = shape.reshape(-1)
         again = next(index for index in range(len(shape)) if first[shape[index]] < index)
         raise InvalidInput(
-            f"the models have {len(first)} different shapes (model {again + 1} has that of model "
-            f"{first[shape[again]] + 1}): at least {MIN_ROWS} are needed",
+            f"a scaling law needs models of at least {MIN_ROWS} different shapes, not {len(first)} (models "
+            f"{first[shape[again]] + 1} and {again + 1} have the same shape)",
             field="table",
             value=len(first),
             allowed=f"models of at least {MIN_ROWS} different shapes",
         )
     if np.ptp(logs) == 0:
         raise InvalidInput(
-            f"all {len(logs)} models have the same perplexity, {np.exp(logs[0]):.6g}: nothing depends on shape",
+            f"the perplexities of models must differ, but all {len(logs)} models have {np.exp(logs[0]):.6g}",
             field="perplexity",
             value=float(np.exp(logs[0])),
             allowed="perplexities that differ",
@@ -138,10 +144,9 @@ def _check(inputs: Floats, logs: Floats) -> None:
 
 
 def _calibrated(scores: Floats, shapes: int) -> tuple[float, float]:
-    """Factor of all standard deviations and the quantile of Student's t, from standardised leave-one-out residuals.
-
-    Models of one shape count as one. The fitted kernel costs up to 8 degrees of freedom. The prior is worth 4 residuals
-    of size 1.
+    """Computes the factor of all standard deviations and the quantile of Student's t from standardised leave-one-out
+    residuals. Models of one shape count as one model. The fitted kernel costs up to 8 degrees of freedom. The prior is
+    worth 4 residuals of size 1.
     """
     from scipy.stats import t
 

@@ -37,7 +37,7 @@ def test_a_law_of_one_budget_refuses_another_and_nothing_is_stored(service: Serv
     SimulatedAgent(service.database, by_work)
     refused = problem(client.post("/v1/jobs", json=job(proxy="quality_law", train_tokens=10**10)), 422)
     assert refused["field"] == "train_tokens"
-    assert "knows one budget" in refused["detail"]
+    assert "predicts for one training budget" in refused["detail"]
     encoder = job(space={"name": "bert"}, train_tokens=10**10)
     assert problem(client.post("/v1/jobs", json=encoder), 422)["field"] == "train_tokens"
     assert client.get("/v1/jobs").json()["items"] == []

@@ -118,5 +118,5 @@ def test_predictions_of_a_law_are_about_parts_alone() -> None:
     law = cut_law("llama")
     other = Shapes.of([parent("gpt2").architecture])
     assert np.isinf(law.expected(other)).all()
-    with pytest.raises(InvalidInput, match="parts of one model"):
+    with pytest.raises(InvalidInput, match="submodels of one model"):
         law.predict(other)

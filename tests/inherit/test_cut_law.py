@@ -142,12 +142,12 @@ def test_more_combinations_than_can_be_read_in_seconds_are_refused() -> None:
         replace(law, table=PruningTable.trivial(Architecture.parse({**law.parent.canonical, "blocks": blocks})))
     )
     value["combinations"] *= 196
-    with pytest.raises(InvalidInput, match="196 of a model of 1,024 blocks are too many"):
+    with pytest.raises(InvalidInput, match="196 are too many for a model of 1,024 blocks"):
         from_json(json.dumps(value))
 
 
 def test_combinations_that_are_no_parts_are_refused() -> None:
     value = to_json(cut_law("llama"))
     value["combinations"][0]["architecture"] = parent("gpt2").architecture.canonical
-    with pytest.raises(InvalidInput, match="parts of one model"):
+    with pytest.raises(InvalidInput, match="submodels of one model"):
         from_json(json.dumps(value))

@@ -186,7 +186,7 @@ def test_too_many_blocks_and_another_order_are_refused() -> None:
     of = parent("llama").architecture
     blocks = list(explicit_blocks(of))
     for wrong in ([*blocks, blocks[0]], [blocks[1], *blocks[1:]]):
-        with pytest.raises(InvalidInput, match="in their order"):
+        with pytest.raises(InvalidInput, match="in the same order"):
             child_of(parent("llama"), submodel(of, wrong, 16), cut_table("llama"))
 
 

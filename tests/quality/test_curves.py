@@ -57,7 +57,7 @@ def test_one_training_is_enough_after_a_shared_law_and_not_for_a_law_of_its_own(
     assert fitted["folds"] is None
     assert "a single model cannot show how well the scaling law predicts other models" in fitted["note"]
     five = [{name: value for name, value in row.items() if name != "tokens"} for row in curves[:5]]
-    with pytest.raises(InvalidInput, match="1 different shapes"):
+    with pytest.raises(InvalidInput, match="different shapes, not 1"):
         run("quality", "fit", table(tmp_path, five))
     with pytest.raises(InvalidInput, match="own-data-llama depends on the training tokens, which the table lacks"):
         run("quality", "fit", table(tmp_path, five), "--prior", "own-data-llama")

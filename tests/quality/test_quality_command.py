@@ -202,7 +202,7 @@ def test_tables_that_teach_nothing_are_refused(tmp_path: Path) -> None:
     lines = Path(LTS).read_text().splitlines()
     table = tmp_path / "table.jsonl"
     table.write_text("\n".join(lines[:1] * 8))
-    with pytest.raises(InvalidInput, match=r"1 different shapes \(model 2 has that of model 1\)"):
+    with pytest.raises(InvalidInput, match=r"different shapes, not 1 \(models 1 and 2 have the same shape\)"):
         run("quality", "fit", str(table))
     bleu = tmp_path / "bleu.jsonl"
     bleu.write_text("\n".join(json.dumps({**json.loads(line), "bleu": 3.0}) for line in lines[:6]))

@@ -311,7 +311,7 @@ def test_a_law_that_knows_one_budget_is_not_asked_for_others(name: str) -> None:
     assert law.token_range is None
     time = TrainingTime(1.0, "gpu-box", Pace(1e-6, 1e-14, 512))
     for field, ask in (("train_tokens", lambda: law.at_tokens(1e10)), ("train_time", lambda: law.in_time(time))):
-        with pytest.raises(InvalidInput, match=f"{field}: the law {name} knows one budget") as caught:
+        with pytest.raises(InvalidInput, match=f"{field}: the scaling law {name} predicts for one") as caught:
             ask()
         assert caught.value.field == field
 
