@@ -44,9 +44,8 @@ def check_free(path: Path, *, force: bool) -> None:
 
 
 def check_empty(folder: Path, *, force: bool) -> None:
-    """Checks before a long computation that `folder` can be written.
-
-    Raises `Conflict` if `folder` is a file, or if `folder` has files and `force` is false.
+    """Checks before a long computation that `folder` can be written. Raises `Conflict` if `folder` is a file, or if
+    `folder` has files and `force` is false.
     """
     if folder.exists() and not folder.is_dir():
         raise Conflict(f"{folder} is not a folder: name another place with --output")

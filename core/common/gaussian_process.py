@@ -51,9 +51,7 @@ def matern52(first: Floats, second: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Kernel:
-    """Parameters of the covariance function. Except for the length scales, all are standard deviations in the targets'
-    unit.
-    """
+    """Parameters of the covariance function. All except length scales are standard deviations in the targets' unit."""
 
     amplitude: float
     length_scales: tuple[float, ...]
@@ -166,9 +164,7 @@ class KernelPrior:
 
 
 def most_probable(inputs: Floats, targets: Floats, expected: KernelPrior) -> Kernel:
-    """The maximum a posteriori kernel for these targets. Deterministic. Uses at most `ROWS_FOR_KERNEL` evenly spaced
-    rows.
-    """
+    """The maximum a posteriori kernel, from at most `ROWS_FOR_KERNEL` evenly spaced targets. Deterministic."""
     from sklearn.gaussian_process import GaussianProcessRegressor  # a late import: scikit-learn loads slowly
     from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Matern, WhiteKernel
 

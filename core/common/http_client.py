@@ -35,9 +35,7 @@ def failure(error: Exception) -> str:
 
 @contextmanager
 def asking(server: str) -> Iterator[None]:
-    """Converts httpx's request errors (no connection, a truncated or undecodable response, endless redirects) into
-    `Unavailable`.
-    """
+    """Converts httpx's request errors, such as no connection or a truncated response, into `Unavailable`."""
     try:
         yield
     except httpx.RequestError as error:

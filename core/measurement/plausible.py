@@ -195,9 +195,7 @@ class Work:
 
     @classmethod
     def of(cls, costs: Counted, protocol: MeasurementProtocol, *, translates: bool) -> Work:
-        """Work of a forward pass with these costs. `translates` means that the model has a source, which a forward pass
-        may skip.
-        """
+        """Work of a forward pass with these costs. `translates`: the model has a source, which a pass may skip."""
         blocks = costs.weight_bytes * costs.decoder_parameters / max(1, costs.total_parameters)
         # The resident set contains only the embedding rows that were read, the used memory of a GPU is polled, and a
         # forward pass without logits has no output head.

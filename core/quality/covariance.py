@@ -333,9 +333,7 @@ class Posterior:
         return np.concatenate(means), np.concatenate(variances) * self.factor
 
     def ratio(self, asked: Rows, other: Rows) -> tuple[Floats, Floats]:
-        """(n,) mean and (n,) variance of ln of the perplexities' ratio to `other` (one row), with the noise of both
-        trainings.
-        """
+        """(n,) mean and (n,) variance, with the noise of both trainings, of ln of the ratio to `other` (one row)."""
         base_near = self.covariance.between(other, self.rows)
         base_seen = self.inverse @ base_near[0]
         base_variance = float(self.covariance.variance(other)[0] - base_seen @ base_seen)
@@ -350,9 +348,7 @@ class Posterior:
         return np.concatenate(means), np.concatenate(variances) * self.factor
 
     def covariances(self, asked: Rows) -> tuple[Floats, Floats]:
-        """(n, n) posterior covariance of ln perplexities without noise, and (n,) noise variance of training and
-        evaluation.
-        """
+        """(n, n) posterior covariance of ln perplexities, and (n,) noise variance of training and evaluation."""
         near = self.covariance.between(asked, self.rows) @ self.inverse.T
         prior = self.covariance.between(asked, asked)
         noise = self.covariance.variance(asked) - np.diagonal(prior)

@@ -64,9 +64,7 @@ _ATTENTION, _FEED_FORWARD, _IDENTITY, _SHORT_CONV = (
 )
 
 BLOCK_NAMES = (*BLOCK_KINDS, "gated_feed_forward", "grouped_attention")
-"""Kinds of blocks that scaling laws distinguish: the block kinds, gated feed-forward blocks, and attention with shared
-keys or a window.
-"""
+"""Kinds of blocks for scaling laws: block kinds, gated feed-forward, and attention with shared keys or a window."""
 
 
 def names_of_blocks(shapes: Shapes) -> NDArray[np.int64]:

@@ -113,9 +113,7 @@ class PruningPredictor(PerplexityPredictor):
         return np.where(alignment.is_part, self.parent_log_perplexity + loss, np.inf)
 
     def ratio(self, shapes: Shapes, reference: Shapes) -> Prediction:
-        """Predicts ratios of perplexities. The parent is exact; errors of two submodels count as independent, which
-        gives the wider interval.
-        """
+        """Predicts ratios of perplexities. Errors of submodels count as independent; the parent has no error."""
         alignment, against = self._aligned(shapes), self._aligned(reference)
         loss, half_width = self._loss(shapes, alignment)
         other, other_half_width = self._loss(reference, against)

@@ -200,9 +200,7 @@ def gemstones(
     tables: Sequence[StudyTable], table: Places, shapes: Shapes, log_tokens: Floats, log_perplexity: Floats,
     trend: BudgetTrend | None = None,
 ) -> ScalingStudy:  # fmt: skip
-    """Creates the study of the Gemstones: decoders of varying width, depth and training tokens. Fits the trend unless
-    `trend` is given.
-    """
+    """Creates the study of the Gemstones (varying width, depth, training tokens). Fits the trend if none is given."""
     inputs = rounded_features(shapes)
     return ScalingStudy(
         name="gemstones",

@@ -198,9 +198,7 @@ def law_for(subject: Architecture | SearchSpace) -> PerplexityPredictor | None:
 
 
 def laws_for_table(architectures: Sequence[Architecture]) -> list[PerplexityPredictor | None]:
-    """Returns, for each architecture of a table, the scaling law of the architecture's family that extrapolates least
-    over the whole table; None if there is none.
-    """
+    """For each architecture of a table, the scaling law of its family that extrapolates least over the table."""
     families = [family(architecture) for architecture in architectures]
 
     def nearest(name: str | None) -> PerplexityPredictor | None:

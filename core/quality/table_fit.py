@@ -71,9 +71,7 @@ def fit_table(shapes: Shapes, log_perplexity: ArrayLike, origin: Origin, base: S
 
 
 def law_of_table(origin: Origin, scales: LengthScales, inputs: Floats, log_perplexity: Floats) -> ScalingLaw:
-    """Creates the scaling law of a table from a fitted process, (n, 12) features and (n,) ln perplexities to 6
-    decimals.
-    """
+    """Creates a table's scaling law from a fitted process, (n, 12) features and (n,) ln perplexities to 6 decimals."""
     zeros = np.zeros(len(inputs))
     tables = (StudyTable(origin.name, origin.data, 1.0, 1.0),)
     study = ScalingStudy(

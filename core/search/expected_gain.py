@@ -107,9 +107,7 @@ def expected_hypervolume_improvement(
     count: int,
     rng: np.random.Generator,
 ) -> Batch:
-    """Selects the batch with the largest expected hypervolume improvement over the measured points (n, 3) within the
-    limits.
-    """
+    """Selects the batch with the largest expected hypervolume improvement over the measured points (n, 3)."""
     # The reference point, clipped to the limits.
     latency, memory = reference["latency_ms"], reference["memory_bytes"]
     limits = {
@@ -166,18 +164,14 @@ def least_violation(pool: Pool, problem: Problem, reached: float, count: int) ->
 
 
 def _errors(error_quantiles: Floats, candidates: int, rng: np.random.Generator) -> Floats:
-    """(samples, candidates) prediction errors. Each candidate gets every quantile once; in every other sample all
-    candidates share one error.
-    """
+    """(samples, candidates) prediction errors: every quantile once per candidate, shared in every other sample."""
     errors = np.tile(error_quantiles[:, None], (1, candidates))
     errors[1::2] = rng.permuted(errors[1::2], axis=0)
     return errors
 
 
 def _in_time(forecast: Forecast, problem: Problem, z: float | Floats) -> NDArray[np.bool_]:
-    """(n,) mask of the candidates whose times of text generation, at `z` standard deviations above their medians, are
-    within the limits.
-    """
+    """(n,) mask of the candidates whose times of text generation, at `z` standard deviations, are within the limits."""
     free = np.zeros(len(forecast))
     return np.asarray(
         replace(problem, latency_ms=None, memory_bytes=None).violation(free, free, forecast.times_at(z)) == 0

@@ -227,9 +227,7 @@ class ParSupernet(Algorithm):
         return self._space.contains(self._space.architecture(self._genome(letters)))
 
     def _genome(self, letters: str) -> Genome:
-        """Returns the genome of the stack with these letters, in the stock model's widths and padded to the space's
-        number of layers.
-        """
+        """Returns the genome of the stack with these letters, padded to the space's number of layers."""
         space, shape = self._space, self._shape
         depths = sorted(int(value) for value in space.gene("n_block").values)
         genome: Genome = {

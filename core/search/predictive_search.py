@@ -86,9 +86,7 @@ class SurrogateSettings(BaseModel):
     steps: Annotated[int, Field(ge=1, le=1000, description="Steps of the evolution over predictions.")] = 30
 
     def check_predictions(self) -> None:
-        """Raises `InvalidInput` for settings that take too long. Not a validator, because stored jobs may exceed the
-        limit.
-        """
+        """Raises `InvalidInput` for slow settings. Not a validator, because stored jobs may exceed the limit."""
         predicted = self.population * self.steps
         if predicted > MAX_PREDICTED:
             raise InvalidInput(
@@ -178,9 +176,7 @@ class PredictiveSearch(Algorithm):
         return frozenset({Need.DEVICE_DATA})
 
     def answer(self, context: Context) -> Answer:
-        """Proposes initial candidates first, then predicted candidates, and nothing when the expected gain is small.
-        Takes seconds.
-        """
+        """Proposes initial, later predicted candidates; none if the expected gain is small. Takes seconds."""
         generation, snapshot = context.generation, context.snapshot
         rng = generator(context.seed, generation, "surrogate")
         candidates = self.candidates(context, rng)
@@ -201,9 +197,7 @@ class PredictiveSearch(Algorithm):
     # Learning ----------------------------------------------------------------------------------------------------
 
     def _count_informative(self, candidates: Candidates, observed: Sequence[Observation]) -> int:
-        """Number of observed models with every kind of block that most candidates have. The cost of a kind of block can
-        be learnt only from models with that kind.
-        """
+        """Number of observed models with every kind of block of most candidates, whose costs they therefore teach."""
         if not observed:
             return 0
         shapes = candidates.drawn()[1], Shapes.of([model.architecture for model in observed])
@@ -274,9 +268,7 @@ class PredictiveSearch(Algorithm):
         return Answer(candidates.made, batch.gain, forecaster.widening, note)
 
     def _fresh(self, pool: Pool, forecaster: Forecaster, this: _Round) -> Pool:
-        """The pool without architectures that were proposed, or that are predicted to be slower and larger than an
-        architecture that the device cannot run.
-        """
+        """The pool without proposed architectures, and without those predicted as heavy as an infeasible one."""
         new = ~np.isin(pool.keys, identity(this.candidates.shapes(this.snapshot.results)))
         refused = [result for result in this.snapshot.results if result.state == CandidateState.INFEASIBLE]
         if refused:
@@ -355,9 +347,7 @@ class PredictiveSearch(Algorithm):
     def _audit(
         self, candidates: Candidates, pool: Pool, forecaster: Forecaster, rng: np.random.Generator, size: int
     ) -> None:
-        """Fills the proposals up to `size` with random candidates predicted to be within the limits, or with the least
-        predicted violation.
-        """
+        """Fills the proposals up to `size` with random candidates of the least predicted violation."""
         violation = np.round(pool.forecast.violation(self._problem, RISK_LEVEL), 9)
         for row in map(int, np.lexsort((rng.permutation(len(pool)), violation))):
             if len(candidates.made) >= size:

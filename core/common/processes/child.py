@@ -15,9 +15,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def python(module: str, *arguments: str) -> list[str]:
-    """Returns the command that runs a Python module as a child process. From Python 3.11 on, `-P` prevents files in the
-    working directory from shadowing modules.
-    """
+    """Returns the command that runs a module in a child. From Python 3.11 on, local files do not shadow modules."""
     safe = ("-P",) if sys.version_info >= (3, 11) else ()
     return [sys.executable, *safe, "-m", module, *arguments]
 

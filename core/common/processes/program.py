@@ -1,6 +1,4 @@
-"""Settings of a service process (threads, garbage collector), and a wrapper of a program's main function, which handles
-Ctrl-C and exit codes.
-"""
+"""Settings of a service process, and a wrapper of a program's main function that handles Ctrl-C and exit codes."""
 
 from __future__ import annotations
 

@@ -83,9 +83,7 @@ def features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
 
 
 def features_by_block(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
-    """(n, L + 1, len(FEATURES)) features by block; row L has the features of embedding, output head and pass. The sum
-    over the rows is `features`.
-    """
+    """(n, L + 1, len(FEATURES)) features by block, whose sum is `features`; row L is for embedding and head."""
     blocks, floats = shapes.kind.shape[1], shapes.astype(float)
     counted = np.zeros((len(shapes), blocks + 1, len(FEATURES)))
     for times, part in parts(protocol):
@@ -113,8 +111,7 @@ def pass_of(protocol: MeasurementProtocol) -> Pass:
 def descriptors(shapes: Shapes, counted: Floats) -> Floats:
     """(n, 9) inputs of the Gaussian process: logarithms of size and depth, and shares of the multiply-accumulates.
 
-    The process uses that similar architectures have similar residuals of the weighted sum. `counted` is
-    `features(shapes)`.
+    Similar architectures have similar residuals of the weighted sum. `counted` is `features(shapes)`.
     """
     products = [counted[:, column] for column, feature in enumerate(FEATURES) if feature.unit == "MAC"]
     total = np.maximum(np.sum(products, axis=0), 1.0)
@@ -230,9 +227,7 @@ def standardised(rows: Floats) -> tuple[Floats, Floats]:
 
 
 def farthest(rows: Floats, count: int) -> NDArray[np.int64]:
-    """Indices of `count` rows by farthest-point sampling (Gonzalez 1985), the most central row first. The first row
-    wins a tie.
-    """
+    """Indices of `count` rows by farthest-point sampling (Gonzalez 1985), most central first. The first wins ties."""
     centre, width = standardised(rows)
     scaled = np.round((rows - centre) / width, _DIGITS)  # equal on every platform
     chosen = [int(np.argmin(np.round((scaled**2).sum(axis=1), _DIGITS)))]

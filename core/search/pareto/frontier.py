@@ -36,9 +36,7 @@ _HIGHER_IS_BETTER = (1.0, -1.0, -1.0)
 
 
 def nondominated(points: ArrayLike) -> Mask:
-    """(n,) mask of the non-dominated points among `points` (n, 3), including all equal points. Raises ValueError if a
-    point is not finite.
-    """
+    """(n,) mask of the non-dominated points (n, 3), including equal points. Raises ValueError if one is not finite."""
     return _nondominated(checked_points(points) * _HIGHER_IS_BETTER)
 
 

@@ -109,9 +109,7 @@ def stock(best: Option, searched: Option, limits: OptionLimits, proxy: str, own:
 
 
 def stock_alone(best: Option, limits: OptionLimits, own: bool, tried: bool) -> str:
-    """The sentence for an answer that is a stock model because no searched model is within the limits. `tried` tells
-    whether searched models were measured.
-    """
+    """The sentence for a stock model if no searched model is within the limits; `tried`: whether any was measured."""
     why = "no searched model that was measured is within the limits" if tried else "no searched model was measured"
     return f"{_stock(best, limits, own)}: {why}{_end(best, limits)}"
 
