@@ -89,7 +89,10 @@ def test_a_prior_that_has_learnt_from_the_models_of_a_table_is_named(tmp_path: P
     other = [{**json.loads(line), "valid_ppl": json.loads(line)["valid_ppl"] * 1.1} for line in lines]
     table, first, again = tmp_path / "some.jsonl", tmp_path / "first.json", tmp_path / "again.json"
     table.write_text("\n".join(json.dumps(row) for row in other))  # trained again, on other data
-    said = "was fitted to 12 of these architectures; predictions of other architectures are less accurate than those of the folds"
+    said = (
+        "was fitted to 12 of these architectures; predictions of other architectures are less accurate than those of "
+        "the folds"
+    )
     assert result_of("quality", "fit", str(table), "--prior", OF_TABLES[1], "--out", str(first))["note"] == ""
     assert result_of("quality", "fit", str(table), "--prior", OF_TABLES[0])["note"] == f"{OF_TABLES[0]} {said}"
     found = result_of("quality", "fit", str(table), "--prior", str(first), "--out", str(again))
@@ -209,5 +212,5 @@ def test_tables_that_teach_nothing_are_refused(tmp_path: Path) -> None:
     (tmp_path / "packed.csv.gz").write_bytes(b"no gzip")
     with pytest.raises(InvalidInput, match=r"packed\.csv\.gz: "):
         run("quality", "fit", str(tmp_path / "packed.csv.gz"))
-    with pytest.raises(InvalidInput, match="about perplexity, which bleu is not"):
+    with pytest.raises(InvalidInput, match="predicts perplexity, but bleu is another measure"):
         run("quality", "fit", str(bleu), "--quality", "bleu")
