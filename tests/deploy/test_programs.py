@@ -59,7 +59,7 @@ PROGRAMS: dict[str, Callable[[], object]] = {
             "EDGEFRONT_BROKER__URL: this is not the URL of a broker",
             (*PROGRAMS,),
         ),
-        ({"ARTIFACTS": "s3://x"}, "EDGEFRONT_ARTIFACTS: artifacts are kept in a folder, not at a URL", (*PROGRAMS,)),
+        ({"ARTIFACTS": "s3://x"}, "EDGEFRONT_ARTIFACTS: artifacts must be a folder, not a URL", (*PROGRAMS,)),
         ({"HOME": "/proc/none"}, "No such file or directory", ("api",)),
         (
             {"HTTP__CERTIFICATE": "/c", "HTTP__CERTIFICATE_KEY": "/k", "BROKER__URL": "redis://h"},
