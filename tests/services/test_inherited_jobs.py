@@ -150,7 +150,7 @@ def test_what_cannot_be_inherited_is_refused_by_name(service: Service, settings:
             "not the architecture",
         ),
         (asked(parent.id, proxy_settings={"law": "own-data-llama"}), "proxy_settings.law", "scaling law of its cuts"),
-        (asked(parent.id, train_tokens=10**9), "train_tokens", "one budget"),
+        (asked(parent.id, train_tokens=10**9), "train_tokens", "one training budget"),
     ]
     for request, field, words in wrong:
         with pytest.raises(InvalidInput, match=words) as refused:
