@@ -2,7 +2,7 @@
 
 A task claims items one after the other, for a few seconds. A thread extends the claim of an item that takes long. If a
 worker dies, its claims expire and other workers claim the items. One rule holds for every kind of work: an exception
-or the death of a worker uses up an attempt; a stop or an unavailable database does not. After `MAX_ATTEMPTS` attempts
+or the death of a worker uses up an attempt; a stop or an unavailable database does not. After `WORK_ATTEMPTS` attempts
 the work is given up.
 
 A target advances by short transactions. A call of its algorithm may take many seconds, so `take_short_steps` leaves
@@ -26,9 +26,9 @@ from edgefront.core.common.errors import EdgefrontError, Unavailable
 from edgefront.core.common.states import WorkKind
 from edgefront.core.services import tasks, work
 from edgefront.core.services.jobs.queries import jobs as job_queries
-from edgefront.core.services.measuring import result_processing as reports
+from edgefront.core.services.measuring import result_processing
 from edgefront.core.services.quality import learning
-from edgefront.core.services.search import advance as advancing
+from edgefront.core.services.search import advance
 from edgefront.core.services.search.computing import ComputeStep
 from edgefront.core.services.search.proposing import BEFORE_SEARCH
 from edgefront.core.services.settings import Settings
@@ -37,7 +37,7 @@ from edgefront.core.store.database import Database
 from edgefront.core.store.tables import new_id
 from edgefront.workers.scoring.scoring import Scoring
 
-ATTEMPTS = 3
+LOCK_ATTEMPTS = 3
 """Number of attempts for one step, because Postgres rolls back one of two transactions that deadlock."""
 
 Result = TypeVar("Result")
@@ -85,7 +85,7 @@ def next_compute_step(database: Database, target_id: str) -> ComputeStep | None:
 
 def take_step(database: Database, target_id: str) -> bool | ComputeStep:
     """Takes and commits one step of a target. Returns whether another can follow at once, or the step to compute."""
-    return committed(database, lambda session: advancing.advance(session, target_id, database.now(session)))
+    return committed(database, lambda session: advance.advance(session, target_id, database.now(session)))
 
 
 def compute_and_store(database: Database, step: ComputeStep, settings: Settings | None = None) -> bool:
@@ -97,19 +97,19 @@ def compute_and_store(database: Database, step: ComputeStep, settings: Settings 
     computed = step.compute(settings)
     while isinstance(more, ComputeStep):
         more = committed(
-            database, lambda session: advancing.store(session, step, computed, database.now(session), settings)
+            database, lambda session: advance.store(session, step, computed, database.now(session), settings)
         )
     return more
 
 
 def committed(database: Database, step: Callable[[Session], Result]) -> Result:
-    """Runs `step` in a separate transaction, at most `ATTEMPTS` times if other transactions have locked its rows."""
-    for attempt in range(1, ATTEMPTS + 1):
+    """Runs `step` in a separate transaction, at most `LOCK_ATTEMPTS` times if other transactions lock its rows."""
+    for attempt in range(1, LOCK_ATTEMPTS + 1):
         try:
             with database.write() as session:
                 return step(session)
         except Unavailable:
-            if attempt == ATTEMPTS:
+            if attempt == LOCK_ATTEMPTS:
                 raise
     raise AssertionError("unreachable")
 
@@ -117,7 +117,7 @@ def committed(database: Database, step: Callable[[Session], Result]) -> Result:
 def fail(database: Database, target_id: str, reason: str) -> None:
     """Ends a target that cannot continue, and stores the reason in its note."""
     note = f"The search cannot continue: {reason}"
-    committed(database, lambda session: advancing.fail(session, target_id, note, database.now(session)))
+    committed(database, lambda session: advance.fail(session, target_id, note, database.now(session)))
 
 
 def in_words(error: Exception) -> str:
@@ -133,7 +133,7 @@ def process_some(database: Database, target_id: str | None) -> bool:
     If a report cannot be processed, all other reports are processed before that report's error is raised.
     """
     try:
-        return committed(database, lambda session: reports.process(session, target_id, database.now(session)))
+        return committed(database, lambda session: result_processing.process(session, target_id, database.now(session)))
     except Unavailable:
         raise
     except Exception:
@@ -147,14 +147,14 @@ def fail_unprocessable(database: Database, target_id: str | None) -> None:
     """Processes some reports of a target one by one. A launch whose report cannot be processed fails."""
     for (launch_id, measurement_id), fault in _faults(database, target_id).items():
         reason = f"its report cannot be processed: {in_words(fault)}"
-        given_up = partial(reports.give_up, launch_id=launch_id, measurement_id=measurement_id, reason=reason)
+        given_up = partial(result_processing.give_up, launch_id=launch_id, measurement_id=measurement_id, reason=reason)
         committed(database, lambda session: given_up(session, now=database.now(session)))  # noqa: B023
 
 
 def _faults(database: Database, target_id: str | None) -> dict[tuple[str, str], Exception]:
     """Processes reports one by one. Returns the error of each failed report by launch id and measurement id."""
     with database.read() as session:
-        reported = reports.waiting(session, target_id)
+        reported = result_processing.waiting(session, target_id)
     return {row: fault for row in reported.items() if (fault := _fault(database, *row)) is not None}
 
 
@@ -164,7 +164,7 @@ def _fault(database: Database, launch_id: str, measurement_id: str) -> Exception
         try:
             with database.write() as session:
                 now = database.now(session)
-                reports.process_launches(session, {launch_id: measurement_id}, now, with_targets=with_targets)
+                result_processing.process_launches(session, {launch_id: measurement_id}, now, with_targets=with_targets)
         except Unavailable:
             raise
         except Exception as error:

@@ -139,7 +139,7 @@ async def get_job_law(job_id: JobId, viewer: CurrentViewer, context: AppContext)
     """Returns the job's scaling law. The search uses the law of the job's start; recommendations use the law as refined
     by your latest trainings.
     """
-    return await context.slow.run(partial(law.law_view, context.database, viewer, job_id))
+    return await context.slow.run(partial(law.job_law_view, context.database, viewer, job_id))
 
 
 @router.post("/{job_id}/pause", summary="Pause a job", responses=answer(example("job"), 404, 409))

@@ -164,6 +164,6 @@ def is_whole(name: str) -> bool:
     return int in get_args(Figures.model_fields[name].annotation)
 
 
-def aggregated(results: Results, tokens: int) -> dict[str, float | None]:
+def aggregate_figures(results: Results, tokens: int) -> dict[str, float | None]:
     """Value of each of `MEASURED` by name. `tokens` is the number of tokens of one generation (0 in other modes)."""
     return {name: each.aggregate(results, tokens) for name, each in FIGURES.items() if each.aggregate is not None}

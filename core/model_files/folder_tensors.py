@@ -81,9 +81,7 @@ class FolderTensors(Mapping[str, NDArray[np.float32]]):
             file_of = {str(tensor): str(name) for tensor, name in json.loads(content)["weight_map"].items()}
         except FileNotFoundError:
             shard = next((path.name for path in sorted(self._folder.glob("*.safetensors"))), None)
-            only = (
-                "only safetensors files are read" if shard is None else f"{shard} needs an {_INDEX} in the same folder"
-            )
+            only = "only safetensors files are read" if shard is None else f"{shard} needs {_INDEX} in the same folder"
             raise NotFound(f"{self._folder} has no {WEIGHTS}: {only}") from None
         except InvalidInput:
             raise

@@ -16,7 +16,7 @@ from edgefront.core.services.access import keys
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.measuring import anchors, quarantine
-from edgefront.core.services.measuring.decision import MAX_ATTEMPTS, charged
+from edgefront.core.services.measuring.decision import LAUNCH_ATTEMPTS, charged
 from edgefront.core.services.measuring.queries import launches, leases
 from edgefront.core.services.measuring.queries import measurements as measurement_queries
 from edgefront.core.services.measuring.queries.launches import LaunchRow
@@ -48,8 +48,8 @@ def return_stranded(session: Session, now: datetime) -> None:
     """Releases launches whose lease has ended without a report.
 
     Of each lease, the launch that was started most recently was running when its agent fell silent. Only this launch is
-    charged an attempt; it fails after `MAX_ATTEMPTS` attempts, and an anchor fails at once. Each lost lease counts as a
-    failure of the device (`quarantine`), unless an anchor was running.
+    charged an attempt; it fails after `LAUNCH_ATTEMPTS` attempts, and an anchor fails at once. Each lost lease counts
+    as a failure of the device (`quarantine`), unless an anchor was running.
     """
     stranded = leases.stranded(session)
     if not stranded:
@@ -67,7 +67,7 @@ def return_stranded(session: Session, now: datetime) -> None:
     launches.write(session, [{"id": id_, **failed} for id_ in sorted(lost)])
     launches.release(session, [row.id for row in locked if row.id not in lost], now)
     if spent:
-        reason = f"{MAX_ATTEMPTS} attempts; the last: {LOST}"
+        reason = f"{LAUNCH_ATTEMPTS} attempts; the last: {LOST}"
         ended = fail_measurements(session, [(measurements[row.measurement_id], reason) for row in spent], now)
         apply_results(session, targets, measurement_queries.candidates_of(session, ended), ended, now)
     by_lease: dict[tuple[str, str | None], list[LaunchRow]] = {}

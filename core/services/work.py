@@ -30,7 +30,7 @@ from edgefront.core.store.tables import WorkItem
 CLAIM = timedelta(seconds=20)
 """Time after which a claim expires unless the worker extends it."""
 
-MAX_ATTEMPTS = 3
+WORK_ATTEMPTS = 3
 """Maximum number of attempts at an item. An exception or the death of a worker uses up an attempt; a worker that stops
 releases its claims (`release`).
 """
@@ -89,12 +89,12 @@ class Claim:
     @property
     def is_last(self) -> bool:
         """Whether no further attempt follows this one."""
-        return self.attempts >= MAX_ATTEMPTS
+        return self.attempts >= WORK_ATTEMPTS
 
     @property
     def is_lost(self) -> bool:
         """Whether the worker died during the final attempt, so that the item is given up."""
-        return self.attempts > MAX_ATTEMPTS
+        return self.attempts > WORK_ATTEMPTS
 
 
 def request(session: Session, kind: WorkKind, subjects: Mapping[str, str], now: datetime) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from openapi_spec_validator import validate
 from running_api import Service
 
+from edgefront.api import routers
 from edgefront.api.app import create_app
 from edgefront.api.docs import examples
 from edgefront.api.docs.examples import example
@@ -48,6 +51,14 @@ def resolved(document: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
 def schema_errors(document: dict[str, Any], schema: dict[str, Any], value: Any) -> list[str]:
     whole = {**schema, "components": document["components"]}
     return [error.message for error in jsonschema_rs.Draft202012Validator(whole).iter_errors(value)]
+
+
+def test_every_router_is_served() -> None:
+    served = {route.path for route in create_app(Settings()).routes}  # type: ignore[attr-defined]
+    for found in pkgutil.iter_modules(routers.__path__):
+        module = importlib.import_module(f"{routers.__name__}.{found.name}")
+        routes = module.router.routes if hasattr(module, "router") else ()
+        assert {route.path for route in routes} <= served, f"api/app.py includes no router of {found.name}"
 
 
 def test_every_operation_is_named_tagged_and_summed_up(document: dict[str, Any]) -> None:

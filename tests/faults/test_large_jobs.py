@@ -15,7 +15,7 @@ from sqlalchemy import func, insert, select, text, true, update
 
 from edgefront.core.services.jobs import lifecycle
 from edgefront.core.services.measuring.queries import leases
-from edgefront.core.services.search import advance as advancing
+from edgefront.core.services.search import advance
 from edgefront.core.services.search.computing import Computed, ComputeStep
 from edgefront.core.services.sweep import return_stranded
 from edgefront.core.store.database import Database
@@ -99,7 +99,7 @@ class Undone(Exception):
 
 @pytest.fixture
 def in_parts(monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(advancing, "STORE_BATCH", 4)
+    monkeypatch.setattr(advance, "STORE_BATCH", 4)
     return 4
 
 
@@ -126,7 +126,7 @@ def stored(service: Service, target_id: str) -> tuple[int, int | None]:
 
 def store_part(service: Service, step: ComputeStep, computed: Computed) -> bool | ComputeStep:
     with service.database.write() as session:
-        return advancing.store(session, step, computed, service.database.now(session))
+        return advance.store(session, step, computed, service.database.now(session))
 
 
 def computed_of(step: ComputeStep) -> Computed:
@@ -164,8 +164,8 @@ def test_a_worker_that_dies_between_two_parts_loses_nothing(database: Database, 
             pass
     with database.write() as session:
         now = database.now(session)
-        assert advancing.stalled(session, now) == [step.target_id]
-        again = advancing.advance(session, step.target_id, now)
+        assert advance.stalled(session, now) == [step.target_id]
+        again = advance.advance(session, step.target_id, now)
     assert isinstance(again, ComputeStep)
     assert again.number == 0
     compute_and_store(database, again)
@@ -236,7 +236,7 @@ def test_a_launch_that_a_device_has_had_is_kept_as_cancelled(database: Database)
 
 
 def test_launches_are_made_again_in_parts(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(advancing, "CATCH_UP_BATCH", 4)
+    monkeypatch.setattr(advance, "CATCH_UP_BATCH", 4)
     service = Service(database)
     job_id, target_id = waiting(service)
     with database.read() as session:
@@ -249,7 +249,7 @@ def test_launches_are_made_again_in_parts(database: Database, monkeypatch: pytes
     more = True
     while more:
         with database.write() as session:
-            more = advancing.advance(session, target_id, database.now(session)) is True
+            more = advance.advance(session, target_id, database.now(session)) is True
         seen.append((launches(service)["wanted"], more))
     assert seen == [(4, True), (8, True), (10, False)]
     with database.read() as session:
@@ -261,7 +261,7 @@ def test_launches_are_made_again_in_parts(database: Database, monkeypatch: pytes
 
 def test_results_that_came_meanwhile_are_taken_in_in_parts(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of measurements that came to an end while a crash kept them from their candidates."""
-    monkeypatch.setattr(advancing, "CATCH_UP_BATCH", 4)
+    monkeypatch.setattr(advance, "CATCH_UP_BATCH", 4)
     service = Service(database)
     job_id, target_id = waiting(service)
     with database.write() as session:
@@ -269,7 +269,7 @@ def test_results_that_came_meanwhile_are_taken_in_in_parts(database: Database, m
     settled = []
     for _ in range(3):
         with database.write() as session:
-            assert advancing.advance(session, target_id, database.now(session)) is True
+            assert advance.advance(session, target_id, database.now(session)) is True
         settled.append(service.get(job_id).targets[0].settled)
     assert settled == [7, 11, 13]
 

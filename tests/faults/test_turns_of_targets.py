@@ -16,7 +16,7 @@ from sqlalchemy import select, update
 from edgefront.core.common.states import WorkKind
 from edgefront.core.schemas.jobs import JobView
 from edgefront.core.services import sweep, tasks, work
-from edgefront.core.services.search import advance as advancing
+from edgefront.core.services.search import advance
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.work import SEARCH, SHORT, Claim
 from edgefront.core.store.database import Database
@@ -200,7 +200,7 @@ def test_a_target_of_which_workers_die_fails_with_the_reason(eve: Service) -> No
     with eve.database.write() as session:
         now = eve.database.now(session)
         work.request(session, WorkKind.SEARCH, {target.id: "eve"}, now)
-        for _ in range(work.MAX_ATTEMPTS):
+        for _ in range(work.WORK_ATTEMPTS):
             assert work.claim(session, SEARCH, "wrk_dead", 1, now) is not None
             session.execute(update(WorkItem).values(claimed_until=now - timedelta(seconds=1)))
             session.expire_all()
@@ -236,7 +236,7 @@ def test_a_claim_is_extended_while_the_work_takes_long(eve: Service, monkeypatch
 
 def stalled(service: Service) -> list[str]:
     with service.database.write() as session:
-        return advancing.stalled(session, service.database.now(session))
+        return advance.stalled(session, service.database.now(session))
 
 
 @ON_BOTH

@@ -21,7 +21,7 @@ from edgefront.core.schemas.agent import (
 from edgefront.core.schemas.jobs import AlgorithmRequest, JobRequest, TargetRequest
 from edgefront.core.services.measuring import launches, leases
 from edgefront.core.services.measuring.launches import GrantedLease
-from edgefront.core.services.measuring.queries import launches as rows
+from edgefront.core.services.measuring.queries import launches as launch_queries
 from edgefront.core.services.measuring.queries.launches import LaunchRow
 from edgefront.core.services.measuring.result_processing import process
 from edgefront.core.services.sweep import PARTS
@@ -258,7 +258,7 @@ class World:
     def process(self) -> None:
         """What the worker does after reports."""
         with self.write() as session:
-            targets = rows.unprocessed_targets(session, self.now + timedelta(seconds=1))
+            targets = launch_queries.unprocessed_targets(session, self.now + timedelta(seconds=1))
         for target_id in targets:
             with self.write() as session:
                 process(session, target_id, self.now)

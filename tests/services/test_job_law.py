@@ -57,7 +57,7 @@ def rows(service: Service, job_id: str) -> list[Candidate]:
 
 
 def view(service: Service, job_id: str) -> JobLawView:
-    return law.law_view(service.database, service.user, job_id)
+    return law.job_law_view(service.database, service.user, job_id)
 
 
 def short(service: Service, job_id: str) -> str:
@@ -211,7 +211,7 @@ def test_a_job_names_no_law_of_another_owner(service: Service, trainings: Traini
     with pytest.raises(InvalidInput, match="has transformer-xl models"):
         service.create(asked(space={"name": "lts-transformer-xl"}, proxy_settings={"law": taught.name}))
     with pytest.raises(NotFound):
-        law.law_view(service.database, eve, job.id)
+        law.job_law_view(service.database, eve, job.id)
 
 
 def test_trainings_of_another_owner_change_no_answer(
@@ -226,7 +226,7 @@ def test_trainings_of_another_owner_change_no_answer(
     def answered() -> Any:
         return (
             recommendation.answer(service.database, eve, theirs.id),
-            law.law_view(service.database, eve, theirs.id),
+            law.job_law_view(service.database, eve, theirs.id),
             service.get(theirs.id),
             short(service, theirs.id),
         )

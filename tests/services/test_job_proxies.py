@@ -21,7 +21,8 @@ from sqlalchemy import delete, func, select, update
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.schemas.jobs import JobRequest, JobView, ProxyName, ProxyTrust
+from edgefront.core.schemas.jobs import Algorithm, JobRequest, JobView, ProxyName, ProxyTrust
+from edgefront.core.search.registry import ALGORITHMS
 from edgefront.core.services import work
 from edgefront.core.services.jobs.views import frontier_view
 from edgefront.core.services.quality import scoring
@@ -69,8 +70,9 @@ def finish(service: Service, agent: SimulatedAgent, job: JobView) -> JobView:
     return service.get(job.id)
 
 
-def test_the_wire_names_every_proxy() -> None:
+def test_requests_name_every_proxy_and_every_algorithm() -> None:
     assert list(get_args(ProxyName)) == list(proxies())
+    assert set(get_args(Algorithm)) == {"auto", *ALGORITHMS}
 
 
 def test_scores_come_before_any_measurement(service: Service) -> None:

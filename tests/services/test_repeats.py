@@ -10,7 +10,7 @@ from edgefront.core.common.states import Purpose
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.jobs.progress import has_next_step
 from edgefront.core.services.jobs.queries import demand
-from edgefront.core.services.measuring.decision import MAX_ATTEMPTS, MAX_INFEASIBLE
+from edgefront.core.services.measuring.decision import LAUNCH_ATTEMPTS, MAX_INFEASIBLE
 from edgefront.core.services.measuring.result_processing import MAX_REPEATED
 from edgefront.core.services.search.proposing import missing_launches
 from edgefront.core.store.tables import Candidate, Launch, Measurement, Target
@@ -105,7 +105,7 @@ def test_what_is_certain_is_not_launched_again(world: World) -> None:
 def test_a_second_launch_that_fails_leaves_the_first(world: World) -> None:
     device, target = world.device(), limited(world)
     world.candidate(target, role="baseline")
-    assert measure(world, device, done(42.0), *[crashed()] * MAX_ATTEMPTS, done(1.0)) == 1 + MAX_ATTEMPTS
+    assert measure(world, device, done(42.0), *[crashed()] * LAUNCH_ATTEMPTS, done(1.0)) == 1 + LAUNCH_ATTEMPTS
     candidate, measurement = only(world)
     assert (candidate.state, measurement.launches) == ("out_of_bounds", 1)
     assert not has_repeat(world, target)
@@ -125,7 +125,7 @@ def test_what_failed_for_one_job_is_measured_for_the_next(world: World) -> None:
     """The device may have been broken; what is infeasible stays so."""
     device, target = world.device(), world.target()
     measurement, _ = world.candidate(target)
-    assert measure(world, device, *[crashed()] * MAX_ATTEMPTS, crashed()) == MAX_ATTEMPTS
+    assert measure(world, device, *[crashed()] * LAUNCH_ATTEMPTS, crashed()) == LAUNCH_ATTEMPTS
     assert only(world)[1].state == "failed"
     later = world.target()
     world.candidate(later, measurement=measurement, launches=0)

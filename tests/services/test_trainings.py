@@ -443,7 +443,7 @@ def test_any_order_of_messages_leaves_a_consistent_row(lasting_pool: Pool, steps
         row = pool.row(training)
         assert (row.lease_expires_at is not None) == (row.state in LIVE_TRAININGS)
         assert (row.finished_at is not None) == (row.state in ("done", "failed", "cancelled"))
-        assert row.attempts <= training_claims.MAX_ATTEMPTS
+        assert row.attempts <= training_claims.TRAINING_ATTEMPTS
         if before.state in ("done", "cancelled"):
             assert row.state == before.state
         if row.state in ("queued", "done"):

@@ -21,8 +21,7 @@ from edgefront.core.search.evolution import LightweightTransformerSearch
 from edgefront.core.search.interface import Answer, Context, Snapshot
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_queries
-from edgefront.core.services.search import advance as advancing
-from edgefront.core.services.search import snapshots
+from edgefront.core.services.search import advance, snapshots
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.work import SEARCH
 from edgefront.core.store.database import Database
@@ -172,7 +171,7 @@ def test_results_that_come_meanwhile_do_not_change_what_decides(service: Service
         assert now != step.snapshot
         assert snapshots.restore(session, target.id, 2) == step.snapshot
     with service.database.write() as session:
-        advancing.store(session, step, computed, service.database.now(session))
+        advance.store(session, step, computed, service.database.now(session))
     with service.database.read() as session:
         assert snapshots.restore(session, target.id, 2) == step.snapshot
     service.run(agent)

@@ -26,7 +26,7 @@ from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Event
 from edgefront.workers import app as worker_app
 from edgefront.workers.app import sweep_once
-from edgefront.workers.work import ATTEMPTS
+from edgefront.workers.work import LOCK_ATTEMPTS
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,10 +57,10 @@ def test_a_database_that_is_unavailable_for_a_moment(sqlite_url: str) -> None:
         SimulatedAgent(database)
         job = service.create()
         (target_id,) = service.inbox
-        database.away = ATTEMPTS
+        database.away = LOCK_ATTEMPTS
         advance_target(database, target_id)
         assert service.get(job.id).targets[0].candidates == 0  # left to the sweep
-        database.away = ATTEMPTS - 1
+        database.away = LOCK_ATTEMPTS - 1
         advance_target(database, target_id)
         assert service.get(job.id).targets[0].candidates == 3
         database.away = 1

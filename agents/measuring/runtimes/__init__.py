@@ -11,6 +11,7 @@ from typing import Annotated, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import assert_never
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Sru, Srupp
@@ -151,10 +152,11 @@ def library(runtime: Runtime) -> Library:
         from edgefront.agents.measuring.runtimes import open_vino
 
         return open_vino
-    assert runtime == "llamacpp"
-    from edgefront.agents.measuring.runtimes import llama_cpp
+    if runtime == "llamacpp":
+        from edgefront.agents.measuring.runtimes import llama_cpp
 
-    return llama_cpp
+        return llama_cpp
+    assert_never(runtime)
 
 
 def prepare_recurrence(runtime: Runtime, device: str) -> None:

@@ -30,7 +30,7 @@ from edgefront.core.store.tables import Candidate, Job, OwnerLaw
 from edgefront.core.training.proxies.law_study import prediction_accuracy
 
 
-def law_view(database: Database, principal: Principal, job_id: str) -> JobLawView:
+def job_law_view(database: Database, principal: Principal, job_id: str) -> JobLawView:
     """Returns the job's scaling laws. Raises `NotFound` for an unknown job or another owner's job."""
     with database.read() as session:
         return _view(session, job_of(session, principal, job_id))

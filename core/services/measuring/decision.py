@@ -36,7 +36,7 @@ from edgefront.core.services.measuring.queries.measurements import MeasuredCosts
 from edgefront.core.store.clock import elapsed_s
 from edgefront.core.store.sql import Document
 
-MAX_ATTEMPTS = 3
+LAUNCH_ATTEMPTS = 3
 """Number of deaths of the child process (or of the agent during the launch) after which a launch has failed."""
 MAX_IMPLAUSIBLE, MAX_INFEASIBLE = 3, 2
 """Number of implausible or infeasible launches of one measurement that end the measurement."""
@@ -91,7 +91,7 @@ def charged(row: LaunchRow) -> Literal["failed", "retry"]:
 
 def is_spent(row: LaunchRow) -> bool:
     """Whether a failed launch has spent all its attempts."""
-    return row.attempts >= MAX_ATTEMPTS
+    return row.attempts >= LAUNCH_ATTEMPTS
 
 
 @dataclass(frozen=True)

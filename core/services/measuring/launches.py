@@ -26,7 +26,7 @@ from edgefront.core.services.fleet.capability import device_keys, mark_unsupport
 from edgefront.core.services.fleet.devices import own_device
 from edgefront.core.services.measuring.decision import ReportDecision, charged, evaluate_report
 from edgefront.core.services.measuring.leases import seen
-from edgefront.core.services.measuring.queries import launches as rows
+from edgefront.core.services.measuring.queries import launches as launch_queries
 from edgefront.core.services.measuring.queries.launches import LaunchRow
 from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.services.work import interval_s
@@ -100,13 +100,17 @@ def claim(
         seen(session, device_id, device.last_seen_at, now)
         return GrantedLease(keys, state=DeviceState.DRAINING, blocked_reason=_blocked_reason(device))
     # A concurrent second request of the device gets no launches, so that both together do not exceed the maximum.
-    most = min(max_items, MAX_HELD - rows.held(session, device_id)) if rows.claims_alone(session, device_id) else 0
+    most = (
+        min(max_items, MAX_HELD - launch_queries.held(session, device_id))
+        if launch_queries.claims_alone(session, device_id)
+        else 0
+    )
     taken = _take(session, device, most) if most > 0 else []
     seen(session, device_id, device.last_seen_at, now)
     if not taken:
         return GrantedLease(keys)
     expires_at = now + timedelta(seconds=ttl_s)
-    lease_id = rows.lease_out(session, device_id, [row.id for row in taken], now, expires_at)
+    lease_id = launch_queries.lease_out(session, device_id, [row.id for row in taken], now, expires_at)
     return GrantedLease(keys, lease_id, tuple(taken), expires_at, ttl_s, interval_s(ttl_s))
 
 
@@ -122,7 +126,7 @@ def _take(session: Session, device: device_queries.OwnDevice, max_items: int) ->
     own, shared = device_keys(device)
     unfit: set[str] = set()
     while True:
-        first = rows.claimable(session, own, shared, unfit, max_items)
+        first = launch_queries.claimable(session, own, shared, unfit, max_items)
         protocols = {row.protocol_digest: row.protocol for row in first}
         able = runnable(session, device, [protocol for protocol in protocols.values() if protocol is not None])
         fit = {key for key, protocol in protocols.items() if protocol is not None and protocol.digest in able}
@@ -161,7 +165,7 @@ def report(session: Session, device_id: str, request: ReportRequest, now: dateti
             the protocol requires, or times of generations are missing, or do not belong to the launch.
     """
     device = own_device(session, device_id)
-    locked = rows.lock_for_report(session, {report.launch_id for report in request.reports})
+    locked = launch_queries.lock_for_report(session, {report.launch_id for report in request.reports})
     by_id = {row.id: row for row in locked if row.device_key in device_keys(device)}
     for position, report in enumerate(request.reports):
         if report.launch_id in by_id:
@@ -200,7 +204,7 @@ def report(session: Session, device_id: str, request: ReportRequest, now: dateti
     for launch, report, decision in counted:
         share = report.result.wall_s / wall_s if wall_s > 0 else 1 / len(counted)
         written.append(_row(launch, report, decision, device.id, longest[launch.id], now) | {"busy_s": busy_s * share})
-    rows.write(session, written)
+    launch_queries.write(session, written)
     measuring_s = sum(min(report.result.measuring_s, longest[launch.id]) for launch, report, _ in counted)
     device_queries.worked(session, device_id, now, busy_s, measuring_s, has_result=bool(counted))
     for target_id in {launch.target_id for launch, _, _ in counted}:

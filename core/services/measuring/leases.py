@@ -16,7 +16,7 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet import devices as fleet
 from edgefront.core.services.fleet import queries as device_queries
 from edgefront.core.services.measuring.queries import launches
-from edgefront.core.services.measuring.queries import leases as rows
+from edgefront.core.services.measuring.queries import leases as lease_queries
 from edgefront.core.store.clock import elapsed_s, is_ahead
 from edgefront.core.store.tables import Device, Launch
 
@@ -45,7 +45,7 @@ def start(session: Session, device_id: str, launch_id: str, fence: int, now: dat
         Conflict: the launch is not leased to this device with this fencing token, its lease has expired, or no job
             needs it any more. The agent must skip the launch.
     """
-    if rows.start(session, device_id, launch_id, fence, now):
+    if lease_queries.start(session, device_id, launch_id, fence, now):
         return
     launch = session.get(Launch, launch_id)
     if launch is None:
@@ -65,16 +65,16 @@ def heartbeat(session: Session, device_id: str, lease_id: str, now: datetime, tt
         NotFound: the device has no such lease.
         Gone: the lease has ended or expired and cannot be extended. Results may still be reported.
     """
-    extended = rows.extend(session, device_id, lease_id, now, now + timedelta(seconds=ttl_s))
+    extended = lease_queries.extend(session, device_id, lease_id, now, now + timedelta(seconds=ttl_s))
     if extended is None:
-        lease = rows.find(session, device_id, lease_id)
+        lease = lease_queries.find(session, device_id, lease_id)
         if lease is None:
             raise NotFound(f"this device has no lease {lease_id}")
         ended = lease.ended_at or lease.expires_at
         raise Gone(f"this lease ended at {ended:%Y-%m-%d %H:%M:%S} UTC; results may still be reported")
     expires_at = extended.expires_at
     if _is_overdue(session, device_id, extended, now):
-        rows.expire(session, lease_id, now)
+        lease_queries.expire(session, lease_id, now)
         expires_at = now
     seen(session, device_id, extended.last_seen_at, now)
     return HeartbeatResponse(
@@ -91,7 +91,7 @@ def _is_overdue(session: Session, device_id: str, lease: Row[Any], now: datetime
     silent_s = elapsed_s(since, now)
     if silent_s <= ROOM_S:
         return False
-    return silent_s > ROOM_S + LIMITS_PER_LAUNCH * rows.longest_limit_s(session, device_id)
+    return silent_s > ROOM_S + LIMITS_PER_LAUNCH * lease_queries.longest_limit_s(session, device_id)
 
 
 def release(session: Session, device_id: str, lease_id: str, launch_ids: Sequence[str], now: datetime) -> None:
@@ -100,10 +100,10 @@ def release(session: Session, device_id: str, lease_id: str, launch_ids: Sequenc
 
     Launches that are not (or no longer) in the lease are ignored, so that a repeated release changes nothing.
     """
-    lease = rows.lock(session, device_id, lease_id)
+    lease = lease_queries.lock(session, device_id, lease_id)
     if lease is None:
         raise NotFound(f"this device has no lease {lease_id}")
-    held = rows.unfinished_of(session, lease_id)
+    held = lease_queries.unfinished_of(session, lease_id)
     wanted_back = set(held).intersection(launch_ids) if launch_ids else set(held)
     locked = launches.lock_leased(session, wanted_back)
     given_back = [row.id for row in locked if row.lease_id == lease_id]
@@ -132,7 +132,7 @@ def end_leases(session: Session, device_id: str, now: datetime) -> None:
     """Ends the device's leases. Their launches are wanted again, and no attempt is charged. The device may report on
     these launches until another device leases them.
     """
-    rows.end_all(session, device_id, now)
-    held = launches.lock_leased(session, rows.held_by(session, device_id))
+    lease_queries.end_all(session, device_id, now)
+    held = launches.lock_leased(session, lease_queries.held_by(session, device_id))
     launches.transfer(session, [row.id for row in held])
     launches.release(session, [row.id for row in held], now)

@@ -32,7 +32,7 @@ from edgefront.core.common.states import (
     MeasurementState,
     Purpose,
 )
-from edgefront.core.measurement.figures import aggregated, medians_ms
+from edgefront.core.measurement.figures import aggregate_figures, medians_ms
 from edgefront.core.measurement.plausible import STARTED_LATE_S
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.measurement.statistics import LogLaunches
@@ -92,7 +92,7 @@ def process_launches(
     every = decide(locked, _evidence(session, locked, measurements, devices))
     decisions = [each for each in every if not each.row.is_anchor]
     with session.no_autoflush:
-        answered = _aggregated(session, decisions, measurements, now)
+        answered = _store_measurements(session, decisions, measurements, now)
         _apply(session, every, now)
         answered |= _end_measurements(session, decisions, measurements, now)
         candidates = measurement_queries.candidates_of(session, {each.row.measurement_id for each in decisions})
@@ -248,14 +248,14 @@ def _apply(session: Session, decisions: Sequence[Decision], now: datetime) -> No
     launches.give_back(session, again, {id_ for id_, state in again.items() if state == LaunchState.WANTED}, now)
 
 
-def _aggregated(
+def _store_measurements(
     session: Session, decisions: Sequence[Decision], measurements: Mapping[str, Measurement], now: datetime
 ) -> dict[str, Measurement]:
     """Aggregates done launches. Returns id → measurement for measurements with a new result."""
     done = [each.row for each in decisions if each.follow_up == "aggregate"]
     results = measurement_queries.done_results(session, done)
     for id_, of_measurement in results.items():
-        aggregate(measurements[id_], of_measurement, now)
+        store_figures(measurements[id_], of_measurement, now)
     return {id_: measurements[id_] for id_ in results}
 
 
@@ -336,7 +336,7 @@ def _entries(
     return entries
 
 
-def aggregate(measurement: Measurement, results: Sequence[LaunchResult], now: datetime) -> None:
+def store_figures(measurement: Measurement, results: Sequence[LaunchResult], now: datetime) -> None:
     """Aggregates the results of done launches into their measurement.
 
     Args:
@@ -351,5 +351,5 @@ def aggregate(measurement: Measurement, results: Sequence[LaunchResult], now: da
     measurement.log_mean = logs.mean
     measurement.log_m2 = logs.sum_squares
     measurement.measured_at = now
-    for name, value in aggregated(results, asked["new_tokens"] * asked["batch"]).items():
+    for name, value in aggregate_figures(results, asked["new_tokens"] * asked["batch"]).items():
         setattr(measurement, name, value)

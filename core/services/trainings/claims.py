@@ -34,7 +34,7 @@ from edgefront.core.store.sql import Document, lock_name
 from edgefront.core.store.tables import Training
 from edgefront.core.training.recipes.recipe import Recipe
 
-MAX_ATTEMPTS = 3
+TRAINING_ATTEMPTS = 3
 
 LOST = "the worker was lost during this training"
 
@@ -200,8 +200,8 @@ def finish(session: Session, training_id: str, fence: int, report: RunReport, ru
     """Stores the final report of a run that has ended, and returns the training's new state.
 
     A done run ends the training. Otherwise the owner's command to pause or cancel takes effect. A stopped run waits in
-    its queue, and no attempt is charged. A failed run waits for another attempt, up to `MAX_ATTEMPTS` in a row without
-    a new checkpoint.
+    its queue, and no attempt is charged. A failed run waits for another attempt, up to `TRAINING_ATTEMPTS` in a row
+    without a new checkpoint.
     """
     training = lock_claimed(session, training_id, fence)
     _store_report(session, training, report, now)
@@ -269,12 +269,12 @@ def _count_attempt(session: Session, training: Training, reason: str, now: datet
     is_further = training.failed_at_checkpoint is None or checkpoint > training.failed_at_checkpoint
     training.attempts = 1 if is_further else training.attempts + 1
     training.failed_at_checkpoint = checkpoint
-    if training.attempts >= MAX_ATTEMPTS:
-        training.reason = f"{MAX_ATTEMPTS} attempts; the last: {reason}"
+    if training.attempts >= TRAINING_ATTEMPTS:
+        training.reason = f"{TRAINING_ATTEMPTS} attempts; the last: {reason}"
         _end(session, training, TrainingState.FAILED, now)
     else:
         where = "from the beginning" if training.checkpoint is None else f"from step {training.checkpoint}"
-        note = f"attempt {training.attempts} of {MAX_ATTEMPTS} failed: {reason}; it resumes {where}"
+        note = f"attempt {training.attempts} of {TRAINING_ATTEMPTS} failed: {reason}; it resumes {where}"
         _release(session, training, now, note)
 
 

@@ -12,7 +12,7 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import MeasurementError
 from edgefront.core.common.processes.folders import work_folder
 from edgefront.core.common.states import LaunchOutcome
-from edgefront.core.measurement.figures import FIGURES, aggregated
+from edgefront.core.measurement.figures import FIGURES, aggregate_figures
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
@@ -104,7 +104,7 @@ class Measured:
         for name in ("first_token", "token", "total"):
             samples = [getattr(generation, f"{name}_ms") for generation in generations]
             figures[f"{name}_ms"], figures[f"{name}_half_width_ms"] = median_of_launches(samples)
-        aggregates = aggregated(self.launches, self.protocol.new_tokens * self.protocol.batch)
+        aggregates = aggregate_figures(self.launches, self.protocol.new_tokens * self.protocol.batch)
         others = {name: aggregates[name] for name in aggregates if FIGURES[name].of_generations and name not in figures}
         return figures | others | {"energy": generations[-1].energy}
 
