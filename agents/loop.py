@@ -1,7 +1,9 @@
-"""The agent: enrols with a server, runs leased launches one after another, and reports their results.
+"""The agent: enrols with a server, runs launches (runs of a model in a fresh process) that it leases one after another,
+and reports the results.
 
 One event loop handles all communication with the server; launches run in a thread that blocks on the measuring process.
-The next lease is requested when the final launch of a batch begins, so the device does not wait for the network.
+The next lease is requested when the final launch of the current lease begins, so the device does not wait for the
+network.
 """
 
 from __future__ import annotations
@@ -49,11 +51,11 @@ _CONDITIONS_INTERVAL_S = 2.0
 
 
 class Agent:
-    """One run of an agent. `run` returns when the agent has drained; `stop` may be called from any thread, like signal
-    handlers.
+    """One run of an agent. `run` returns when the agent has drained; `stop` may be called from any thread and from
+    signal handlers.
 
-    `facts` describe the device if known; otherwise the device is probed. `wait_s`: how long the server may hold a
-    request for work.
+    `facts`: description of the device; if absent, the device is probed. `wait_s`: how long the server may delay its
+    answer to a request for work.
     """
 
     def __init__(self, options: AgentOptions, facts: DeviceFacts | None = None, *, wait_s: float = WAIT_S) -> None:
@@ -78,8 +80,8 @@ class Agent:
         asyncio.run(self._run())
 
     def stop(self) -> None:
-        """Finishes the current launch, returns the other launches, delivers the results, and ends. A second call also
-        returns the current launch.
+        """Finishes the current launch, returns the other leased launches to the server, delivers the results, and ends
+        the agent. A second call also aborts the current launch and returns it to the server.
         """
         self._started.wait(10)
         if self._loop is not None and not self._loop.is_closed():
@@ -103,7 +105,7 @@ class Agent:
             raise self._fatal
 
     async def _join(self, client: AgentClient) -> DeviceFacts:
-        """Authenticates with the stored credential, or enrols the device. Returns the device's facts."""
+        """Authenticates with the stored credential, or enrols the device. Returns the device's description."""
         facts = self._facts
         if facts is None:
             ending = threading.Event()
@@ -209,7 +211,7 @@ class Agent:
         _log_result(item, result)
 
     async def _wait_while_busy(self, item: LeaseItem) -> None:
-        """Waits for better conditions if the launch requests that, unless an earlier wait was recently in vain."""
+        """Waits for good conditions if the launch requests that, unless an earlier wait was recently in vain."""
         began, threads = time.monotonic(), item.protocol.threads
         if item.protocol.when_busy == "mark" or began < self._waits_again:
             return
@@ -233,7 +235,7 @@ class Agent:
         return task
 
     def _noticed(self, task: asyncio.Task[None]) -> None:
-        """Ends the agent on an error of the server; logs any other error of the task."""
+        """Ends the agent if the ended task failed with an error from the server; logs any other error of the task."""
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return

@@ -1,8 +1,8 @@
 """The agent as a program, `edgefront agent`.
 
-Exit codes: 0 drained; 2 wrong settings, or no runtime; 4 the server does not accept this device; 7 it was revoked; 8
-the protocol versions of agent and server are incompatible; 9 another agent uses the data folder, or it is a copy of
-another agent's; 1 anything else.
+Exit codes: 0 drained; 2 wrong settings, or no runtime; 4 the server does not accept this device; 7 the device was
+revoked; 8 the protocol versions of agent and server are incompatible; 9 another agent uses the data folder, or the data
+folder is a copy of another agent's folder; 1 any other error.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _log = logging.getLogger("edgefront.agents")
 
 
 def main(options: AgentOptions, *, json_logs: bool = False) -> int:
-    """Run an agent until it is drained (SIGTERM, SIGINT), and return its exit code. `json_logs`: lines of JSON."""
+    """Runs an agent until it is drained (SIGTERM, SIGINT), and returns the exit code. `json_logs`: log JSON lines."""
     set_up_logging(json_logs=json_logs, verbose=options.verbose)
     try:
         with own_folder(options.folder):
@@ -68,7 +68,7 @@ def main(options: AgentOptions, *, json_logs: bool = False) -> int:
 
 @contextmanager
 def own_folder(folder: Path) -> Iterator[None]:
-    """Creates and locks the folder, for this user only. Raises `DataFolderBusy` if another process has the lock."""
+    """Creates the folder for this user only, and locks it. Raises `DataFolderBusy` if another process has the lock."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     busy = DataFolderBusy(f"another agent runs with {folder}: stop it, or choose another data folder")
     with only_holder(folder / "lock", busy):
@@ -76,7 +76,7 @@ def own_folder(folder: Path) -> Iterator[None]:
 
 
 def set_up_logging(*, json_logs: bool, verbose: bool) -> None:
-    """Logs to standard error, one line per message."""
+    """Configures logging to standard error, one line per message."""
     handler = logging.StreamHandler(sys.stderr)
     plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
     handler.setFormatter(_JsonLines() if json_logs else plain)

@@ -1,9 +1,9 @@
 """Assigns cores to measurements and to all other processes.
 
-The measured child has its cores to itself: the agent, its fork server and other processes of this project on the device
-use the others while there are any. Measuring uses the fastest cores first (big before little, one hardware thread per
-physical core), and among equal cores those with the highest numbers, since systems tend to handle interrupts on the low
-ones.
+The measured child process has its cores to itself: the agent, the agent's fork server and other processes of this
+project on the device use the remaining cores, if any. Measuring uses the fastest cores first (big before little, one
+hardware thread per physical core), and among equal cores those with the highest numbers, since systems tend to handle
+interrupts on cores with low numbers.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ SYSTEM = Path("/sys/devices/system/cpu")
 
 @dataclass(frozen=True)
 class Core:
-    """One hardware thread: its number, its speed relative to the other threads, the hardware threads of the same
-    physical core, and its highest clock. Speed and clock are 0 if the system does not report them.
+    """One hardware thread: number, speed relative to other hardware threads, hardware threads of the same physical
+    core, and highest clock. Speed and clock are 0 if the system does not report them.
     """
 
     number: int
@@ -35,7 +35,7 @@ class Core:
 
 @dataclass(frozen=True)
 class CorePlan:
-    """The measuring cores of a device, in the order of their use, and all cores that this process may use."""
+    """The cores for measurements on a device, in their order of use, and all cores that this process may use."""
 
     order: tuple[int, ...]
     cores: tuple[Core, ...]
@@ -44,10 +44,10 @@ class CorePlan:
 
     @classmethod
     def of_device(cls, pool: Iterable[int] | None = None, system: Path = SYSTEM) -> CorePlan:
-        """Returns a plan for the cores `pool` (default: all cores of the affinity mask), limited by the control groups'
-        CPU quota. `system` is the folder that describes the processors.
+        """Returns a plan for the core numbers `pool` (default: all cores of the affinity mask), limited by the control
+        groups' CPU quota. `system` is the folder that describes the processors.
 
-        Raises `InvalidInput` for a core that this process may not use.
+        Raises `InvalidInput` if `pool` contains a core that this process may not use.
         """
         own, quota = available_cores(system), cpu_quota()
         if pool is None:
@@ -80,13 +80,13 @@ class CorePlan:
         return tuple(sorted(self.order[:threads]))
 
     def pinned(self, threads: int) -> tuple[int, ...]:
-        """Returns the cores of `measuring`; empty if the system does not support pinning."""
+        """Returns the same cores as `measuring`; empty if the system does not support pinning."""
         return self.measuring(threads) if hasattr(os, "sched_setaffinity") else ()
 
     def others(self, threads: int) -> tuple[int, ...]:
-        """Returns the cores that a measurement with this number of threads leaves to other processes; empty if it uses
-        all cores. Excludes hardware threads that share a physical core with a measuring thread, unless only those
-        remain.
+        """Returns the cores that a measurement with this number of threads leaves to other processes; empty if the
+        measurement uses all cores. Excludes hardware threads that share a physical core with a measuring thread, unless
+        only such hardware threads remain.
         """
         taken = set(self.order[:threads])
         rest = [core for core in self.cores if core.number not in taken]
@@ -94,8 +94,8 @@ class CorePlan:
         return tuple(sorted(apart or (core.number for core in rest)))
 
     def home(self) -> tuple[int, ...]:
-        """Returns the cores of the agent and its fork servers: the cores that no measurement uses or, if all are used,
-        the core that only measurements with the most threads use.
+        """Returns the cores of the agent and its fork servers: the cores that no measurement uses or, if measurements
+        use all cores, the core that only a measurement with the maximum number of threads uses.
         """
         return self.others(self.count) or self.others(self.count - 1) or tuple(core.number for core in self.cores)
 
@@ -111,7 +111,7 @@ def parse_cores(text: str) -> tuple[int, ...]:
 
 
 def available_cores(system: Path = SYSTEM) -> tuple[Core, ...]:
-    """Returns the hardware threads that this process may use, as the system describes them."""
+    """Returns a description of each hardware thread that this process may use, read from the folder `system`."""
     return described(_ALLOWED, system)
 
 
@@ -127,7 +127,7 @@ def ranked(cores: Iterable[Core]) -> tuple[int, ...]:
 
 
 def keep_to(cores: Iterable[int]) -> None:
-    """Pins the calling thread and its later threads. Does nothing if the system does not support pinning."""
+    """Pins the calling thread and its later child threads to these cores, if the system supports pinning."""
     allowed = set(cores)
     if allowed and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, allowed)
@@ -138,7 +138,7 @@ _ALLOWED = allowed_cores()
 
 
 def _possible() -> frozenset[int]:
-    """Returns the cores to which this process can be pinned; its parent may have restricted the affinity."""
+    """Returns all cores to which this process can be pinned, also those outside of the inherited affinity."""
     before = allowed_cores()
     if not hasattr(os, "sched_setaffinity"):
         return before
@@ -150,8 +150,9 @@ def _possible() -> frozenset[int]:
 
 
 def described(cores: Iterable[int], system: Path) -> tuple[Core, ...]:
-    """Describes these cores, in order. All speeds have one unit, so that they can be compared: capacities (work per
-    second, which ARM's kernels report) if every core has one, else the highest clocks.
+    """Returns a description of each core, by rising number. All speeds have the same unit and can be compared:
+    capacities (work per second, reported by ARM kernels) if the system reports a capacity for every core, else highest
+    clocks.
     """
     folders = {number: system / f"cpu{number}" for number in sorted(cores)}
     capacities = {number: _number(folder / "cpu_capacity") for number, folder in folders.items()}
@@ -188,7 +189,7 @@ def _siblings(number: int, folder: Path) -> frozenset[int]:
 
 
 def within(order: tuple[int, ...], quota: Quota | None) -> tuple[int, ...]:
-    """Returns as many of the first cores as the quota keeps busy all the time: whole cores, and at least one."""
+    """Returns the first cores of `order`: as many as the CPU quota can keep busy all the time, but at least one."""
     return order[: whole_cores(len(order), quota)]
 
 
@@ -203,8 +204,8 @@ class Conditions:
     """Detects conditions on this device that distort measurements.
 
     Args:
-        plan: the cores. system: the folder that describes the processors. thermal: the folder of zones and cooling
-        devices.
+        plan: the cores. system: the folder that describes the processors. thermal: the folder of thermal zones and
+        cooling devices.
     """
 
     def __init__(self, plan: CorePlan, system: Path = SYSTEM, thermal: Path = _THERMAL) -> None:
@@ -214,8 +215,8 @@ class Conditions:
         self._throttled = self._throttle_count()
 
     def before(self, threads: int) -> tuple[str, ...]:
-        """Returns the bad conditions before a launch with this many threads: those of `after`, and other load. Takes
-        0.2 s.
+        """Returns descriptions of the bad conditions before a launch (one run of a model in a fresh process) with this
+        many threads: the conditions of `after`, and load by other processes. Takes 0.2 s.
         """
         import psutil
 
@@ -228,8 +229,8 @@ class Conditions:
         return (*self.after(threads), *filter(None, [load]))
 
     def after(self, threads: int) -> tuple[str, ...]:
-        """Returns the bad conditions of a launch with this many threads that the measuring process cannot detect.
-        Throttling is counted since the previous call.
+        """Returns descriptions of the bad conditions of a launch with this many threads, as far as the measuring
+        process cannot detect them. Throttling is counted since the previous call.
         """
         # Reads the governor of each measuring core: the clusters of an ARM processor may differ.
         governor = next(filter(None, map(self._saving, self._plan.measuring(threads))), "")
@@ -260,7 +261,7 @@ class Conditions:
         return "power-saving governor"
 
     def _is_cooled(self) -> bool:
-        """Whether the kernel lowers clock rates to cool the processor (for ARM, which counts no throttling)."""
+        """Whether the kernel lowers clock rates to cool the processor. On ARM this replaces `_throttle_count`."""
         devices = self._thermal.glob("cooling_device*")
         return any(
             _text(device / "cur_state") not in ("", "0") for device in devices if "cpufreq" in _text(device / "type")

@@ -1,8 +1,8 @@
-"""Micro-benchmarks of one core and of the GPU. Their results are the upper limit for the speed that launches can
-report.
+"""Micro-benchmarks of one core and of the GPU. The results limit the speed that a launch (one run of a model) can
+plausibly report.
 
 Each benchmark runs in its own process, so that the agent's process loads no linear algebra library. The core is tested
-with one thread and NumPy, the GPU with PyTorch, where it is installed.
+with one thread and NumPy, the GPU with PyTorch if PyTorch is installed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def kernel_facts(plan: CorePlan, *, gpu: bool = False) -> dict[str, Fact]:
 
 
 def _answer(where: str, settings: dict[str, str]) -> dict[str, Fact]:
-    """Returns the benchmark's results on these cores or the GPU; empty if it fails (general bounds apply then)."""
+    """Runs the benchmark in a separate process and returns its results; empty if the benchmark fails."""
     with suppress(OSError, subprocess.SubprocessError, ValueError), work_folder() as temporary:
         answer = subprocess.run(
             python("edgefront.agents.device.kernel", where),
@@ -71,7 +71,7 @@ def _answer(where: str, settings: dict[str, str]) -> dict[str, Fact]:
 
 
 def core_reached() -> dict[str, float]:
-    """Returns 10⁹ float32 operations and 10⁹ copied bytes per second of one core, each the best of several rounds."""
+    """Returns the highest speeds of one core in several rounds: 10⁹ float32 operations/s, and 10⁹ copied bytes/s."""
     import numpy as np
 
     left, right = (np.random.default_rng(seed).random((_SIZE, _SIZE), dtype=np.float32) for seed in (1, 2))
@@ -155,7 +155,7 @@ def _round_s(work: Callable[[], object]) -> float:
 
 
 def _gpus_reached() -> dict[str, float]:
-    """Returns the highest results over the GPUs that PyTorch sees, because a launch may run on any of them."""
+    """Returns each benchmark's highest result over the visible GPUs, because a launch may run on any of these GPUs."""
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = True  # ONNX Runtime uses TF32 by default

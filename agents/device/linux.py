@@ -1,7 +1,7 @@
 """Linux calls that Python does not wrap, and the memory counters of /proc.  If a call is missing (musl has no mallopt,
 old kernels no clear_refs), the function's return value shows that.
 
-If a call is missing (musl has no mallopt, old kernels no clear_refs) the functions return that.
+If a call is missing (musl has no mallopt, old kernels have no clear_refs), the function's return value shows that.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def strict_malloc() -> bool:
     """Makes malloc return freed memory at once: every block of 64 KiB or more is its own mapping, and the heap is
     trimmed.
 
-    Then the resident set is the memory in use, and is the same in every launch. This costs page faults at every
-    allocation (14 % of a PyTorch forward pass), so timed passes run with `ordinary_malloc`.
+    The resident set then equals the memory in use, and is the same in every launch. Strict malloc causes page faults at
+    every allocation (14 % of the time of a PyTorch forward pass), so timed forward passes run with `ordinary_malloc`.
     """
     return _mallopt(64 << 10, 0)
 
@@ -61,7 +61,7 @@ def grow_heap(size: int) -> None:
 
 @dataclass(frozen=True)
 class Resident:
-    """Resident memory of this process by kind, and its high-water mark since the last reset (bytes)."""
+    """Resident memory of this process by kind, and the high-water mark since the latest reset, in bytes."""
 
     anonymous: int
     file: int
@@ -74,7 +74,7 @@ class Resident:
 
 
 def resident() -> Resident:
-    """Reads the resident memory from /proc/self/status. Shared memory counts as anonymous: no file backs it."""
+    """Reads the resident memory from /proc/self/status. Anonymous memory includes shared memory without a file."""
     kib = {key: int(value) for key, value in re.findall(r"^(\w+):\s+(\d+) kB$", _status(), re.MULTILINE)}
     return Resident(
         anonymous=1024 * (kib["RssAnon"] + kib.get("RssShmem", 0)),
@@ -104,9 +104,9 @@ def private_data_bytes() -> int:
 
 
 def mapped_bytes(places: tuple[Path, ...], starts: Mapping[str, int]) -> int:
-    """Returns the bytes of this process's mapped files that are in `places` or in folders below. A range that is mapped
-    twice counts once. For files in `starts` (real path → bytes) at most that many bytes from the start of the file
-    count.
+    """Returns the number of bytes that this process maps from files in the folders `places` or below. A range that is
+    mapped twice counts once. `starts` maps real paths to bytes: of these files, at most that many bytes from the start
+    of the file count.
     """
     names = {str(place.resolve()) for place in places}  # the kernel reports real paths
     prefixes = tuple(f"{name}/" for name in names)

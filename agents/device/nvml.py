@@ -1,4 +1,5 @@
-"""Calls NVIDIA's management library (NVML) directly: the driver contains it, and a few values need no Python package.
+"""Calls NVIDIA's management library (NVML) directly, without a Python package: the driver contains NVML, and only a few
+values are read.
 
 Names and constants are those of nvml.h.
 """
@@ -21,18 +22,18 @@ class _Memory(ctypes.Structure):
 
 @dataclass
 class Gpu:
-    """A GPU by its NVML handle."""
+    """A GPU, accessed by its NVML handle."""
 
     library: ctypes.CDLL
     handle: ctypes.c_void_p
 
     @classmethod
     def visible(cls, number: int = 0) -> Gpu:
-        """Returns the GPU with this number in CUDA programs. Raises `MeasurementError` (unsupported) without a driver
-        or GPU.
+        """Returns the GPU that CUDA programs see under `number`. Raises `MeasurementError` (unsupported) without a
+        driver or GPU.
 
-        Numbers agree only in the order of the PCI bus, which `child_environment` (`agents.measuring.forkserver`) sets
-        for CUDA.
+        The numbers of NVML and CUDA agree only if CUDA orders GPUs by PCI bus; `child_environment`
+        (`agents.measuring.forkserver`) sets that order.
         """
         try:
             library = ctypes.CDLL("libnvidia-ml.so.1")
@@ -60,7 +61,7 @@ class Gpu:
         return answer.value.decode()
 
     def facts(self) -> dict[str, Fact]:
-        """Reads clock rates, temperature, power and throttling reasons; unavailable values are left out.
+        """Reads the GPU's clock rates, temperature, power and throttling reasons; unavailable values are left out.
 
         `gpu_throttled` is the bit mask of nvmlClocksThrottleReasons: 0x1 idle, 0x4 power cap, 0x8 hardware slowdown,
         0x20 and 0x40 too hot.
@@ -77,15 +78,15 @@ class Gpu:
         return {name: fact for name, fact in facts.items() if fact is not None}
 
     def energy_joules(self) -> float | None:
-        """Energy since the driver was loaded, J; None if the GPU or the driver does not count energy (before Volta)."""
+        """Energy used since the driver was loaded, J; None if the GPU (before Volta) or the driver cannot count it."""
         millijoules = self._number("nvmlDeviceGetTotalEnergyConsumption", size=ctypes.c_ulonglong)
         return None if millijoules is None else millijoules / 1000
 
     def _number(
         self, function: str, *which: int, size: type[ctypes.c_uint | ctypes.c_ulonglong] = ctypes.c_uint
     ) -> int | None:
-        """Returns the result of a query; None if the driver or the GPU (a MIG slice, for instance) does not support
-        it.
+        """Returns the number that this NVML function reports; None if the driver or the GPU (a MIG slice, for instance)
+        does not support the function.
         """
         answer = size()
         try:
@@ -96,7 +97,7 @@ class Gpu:
 
 
 def _visible(number: int) -> str:
-    """Returns the driver's number or the UUID of the GPU with this number in CUDA programs."""
+    """Returns the number in the driver, or the UUID, of the GPU that CUDA programs see under `number`."""
     restricted = os.environ.get("CUDA_VISIBLE_DEVICES", "").strip()
     if not restricted:
         return str(number)

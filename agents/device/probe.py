@@ -1,4 +1,4 @@
-"""Determines the facts of this device and its runtimes without loading a runtime into the agent."""
+"""Determines hardware, system and runtimes of this device without loading a runtime into the agent's process."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ _POLL_S = 0.25
 
 
 def probe(plan: CorePlan | None = None, ending: threading.Event | None = None) -> DeviceFacts:
-    """Returns the facts of this device and of its working runtimes.
+    """Returns the hardware and system of this device, and its working runtimes with versions and providers.
 
     Args:
         plan: the cores that may measure; by default all that the process may use.
-        ending: once this event is set, running tests of runtimes are aborted.
+        ending: an event that aborts the running tests of runtimes once it is set.
     """
     return _facts(plan, gpus(), runtimes(ending))
 
 
 def hardware() -> DeviceFacts:
-    """Returns the facts of this device without its runtimes, which take seconds to test."""
+    """Returns the hardware and system of this device, without its runtimes, because testing runtimes takes seconds."""
     return _facts(None, gpus(), ())
 
 
@@ -73,8 +73,8 @@ def _facts(plan: CorePlan | None, listed: tuple[dict[str, Fact], ...], tested: t
 
 
 def default_class(facts: DeviceFacts) -> str:
-    """Returns the default device class, equal for interchangeable devices, such as `AMD EPYC 7B13, 2 cores, x86_64`.
-    The class names the GPU if there is one.
+    """Returns the default name of the device class, such as `AMD EPYC 7B13, 2 cores, x86_64`, which is equal for
+    interchangeable devices. The name includes the GPU if there is one.
     """
     makes = class_facts(facts)
     gpu = f", {makes['GPU']}" if facts.gpus else ""
@@ -83,7 +83,7 @@ def default_class(facts: DeviceFacts) -> str:
 
 
 def class_facts(facts: DeviceFacts) -> dict[str, Fact]:
-    """Returns the facts that interchangeable devices have in common."""
+    """Returns the facts about hardware and system that interchangeable devices have in common."""
     return {
         "processor": facts.cpu,
         "GPU": facts.gpus[0].get("name") if facts.gpus else None,
@@ -106,8 +106,8 @@ def runtimes(ending: threading.Event | None = None) -> tuple[RuntimeFacts, ...]:
 
 
 def try_runtime(runtime: Runtime, ending: threading.Event | None = None) -> RuntimeFacts | None:
-    """Tests this installed runtime in a separate process, which ends early once `ending` is set. Returns None if the
-    runtime is broken.
+    """Tests an installed runtime in a separate process and returns its facts (version, providers); None if the runtime
+    is broken. The process ends early once `ending` is set.
     """
     command = python("edgefront.agents.measuring.runtimes.describe", runtime, str(os.getpid()))
     try:
@@ -125,7 +125,7 @@ def try_runtime(runtime: Runtime, ending: threading.Event | None = None) -> Runt
 
 
 def _answer(process: subprocess.Popen[bytes], ending: threading.Event) -> bytes:
-    """Returns the output of the process, which is killed after `_TIMEOUT_S` or once `ending` is set."""
+    """Returns the output of the process. Kills the process after `_TIMEOUT_S` or once `ending` is set."""
     end = time.monotonic() + _TIMEOUT_S
     try:
         while True:
@@ -140,7 +140,7 @@ def _answer(process: subprocess.Popen[bytes], ending: threading.Event) -> bytes:
 
 
 def gpus() -> tuple[dict[str, Fact], ...]:
-    """Lists the NVIDIA GPUs by the driver's command-line tool."""
+    """Lists the NVIDIA GPUs of this device with the driver's command-line tool."""
     return tuple(
         {
             "name": gpu.name,
@@ -197,11 +197,12 @@ _ARM_CORES = {
 
 
 def processor(cpuinfo: str | None = None, board: str | None = None) -> tuple[str, tuple[str, ...]]:
-    """Returns model name and sorted features of this processor.
+    """Returns a pair: the model name of this processor, and its sorted features.
 
     Args:
         cpuinfo: text of /proc/cpuinfo; read if absent.
-        board: the board's name (device tree), shown with ARM cores, whose cpuinfo does not contain it.
+        board: the board's name (from the device tree), added to the names of ARM cores, because their cpuinfo does not
+        contain a model.
     """
     if cpuinfo is None:
         if not sys.platform.startswith("linux"):

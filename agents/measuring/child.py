@@ -1,11 +1,12 @@
-"""The measuring process: builds one model, runs it and reports. Run as `python -m edgefront.agents.measuring.child`.
+"""The measuring process: builds one model, runs it, and reports the result. Run as `python -m
+edgefront.agents.measuring.child`.
 
 Steps of a launch:
 
-1. Build under the strict allocator, so that no freed memory is counted.
-2. Warm-up passes, still strict: their high-water mark is the peak memory. Two passes are needed.
-3. Timed passes under the ordinary allocator with a heap as large as a pass needs, as in a long-running program: the
-   strict allocator causes page faults at every allocation.
+1. Build the model under the strict allocator, so that no freed memory is counted.
+2. Run warm-up passes, still under the strict allocator: the high-water mark of two passes is the peak memory.
+3. Time passes under the ordinary allocator with a heap as large as a pass needs, as in a long-running program, because
+   the strict allocator causes page faults at every allocation.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from edgefront.core.measurement.record import (
 
 
 def host_environment(cores: tuple[int, ...]) -> dict[str, Fact]:
-    """Reads the current facts of the system and the measuring cores; unavailable facts are left out."""
+    """Reads clock rates, temperature and other current values of the system; unavailable values are left out."""
     huge_pages = re.search(r"\[(\w+)\]", _text(Path("/sys/kernel/mm/transparent_hugepage/enabled")) or "")
     facts: dict[str, Fact | None] = {
         "python": platform.python_version(),
@@ -62,7 +63,8 @@ def host_environment(cores: tuple[int, ...]) -> dict[str, Fact]:
 
 
 def gpu_environment(provider: str) -> dict[str, Fact]:
-    """Reads the current state of the GPU for a provider on NVIDIA; empty for other providers.
+    """Reads the current state of the GPU if the provider runs on an NVIDIA GPU; returns an empty result for other
+    providers.
 
     Read right after the timed passes: clock rates rise under load, and fall soon after.
     """
@@ -97,7 +99,7 @@ _ON_LINUX = sys.platform.startswith("linux")
 
 
 class Generations:
-    """Adapts a `Generator` to `Model`: a pass is one generation; its time is the latency that the protocol names."""
+    """Adapts a `Generator` to `Model`: a pass is one generation, timed by the latency that the protocol selects."""
 
     def __init__(self, generator: Generator, protocol: MeasurementProtocol) -> None:
         self._generator, self._protocol = generator, protocol
@@ -106,7 +108,7 @@ class Generations:
         self.versions, self.starts = generator.versions, generator.starts
 
     def begin(self, meter: EnergyMeter) -> None:
-        """Forgets the generations so far: `samples` covers later generations only, whose energy the meter counts."""
+        """Discards the previous generations: `samples` and `meter` then cover later generations only."""
         self._made.clear()
         self._meter = meter
 
@@ -143,7 +145,7 @@ class Generations:
 
 
 def launch(request: LaunchRequest) -> LaunchResult:
-    """Runs this launch in this process, which should be fresh. Every failure becomes a result; raises no Exception."""
+    """Runs a launch in this process, which should be fresh. Returns failures as results; raises no `Exception`."""
     gc.disable()
     started = time.perf_counter()
     stage: FailureReason = "build_error"
@@ -230,15 +232,15 @@ _TASKS = Path("/proc/self/task")
 
 
 class Disturbance:
-    """Disturbances of this process between the creation of this object and the call of `facts`: other processes on its
-    cores, and CPU quotas.
+    """Measures how other processes on the same cores, and CPU quotas, disturb this process between the creation of this
+    object and the call of `facts`.
 
     Linux counts for each thread how long it was ready to run without a core (`schedstat`). Waiting for an accelerator,
     a lock or a disk is not included, so the figure is comparable across runtimes, providers and numbers of threads. On
     other systems the CPU time of one thread is compared with the clock, for launches with one thread.
 
     Args:
-        protocol: protocol of the passes in between.
+        protocol: protocol of the forward passes that run in this period.
         tasks: the folder in which the system describes this process's threads.
     """
 
@@ -273,8 +275,8 @@ class Disturbance:
 
 
 def conditions(wall_s: float, waited_s: float, throttled_s: float) -> str:
-    """Describes the bad conditions of passes that took `wall_s`, while their threads waited `waited_s` for a core, of
-    which `throttled_s` was due to a CPU quota.
+    """Returns a description of the bad conditions of forward passes that took `wall_s`. The threads of the passes
+    waited `waited_s` for a core; a CPU quota caused `throttled_s` of this waiting time.
     """
     said = [
         f"{what} {100 * seconds / wall_s:.0f} % of their time)"
@@ -288,7 +290,7 @@ def conditions(wall_s: float, waited_s: float, throttled_s: float) -> str:
 
 
 def _run_queue_s(tasks: Path) -> float | None:
-    """Seconds that all threads together waited for a core; None if the kernel lacks the counters."""
+    """Seconds that all threads of this process together waited for a core; None if the kernel lacks the counters."""
     ran_ns = waited_ns = 0
     for thread in tasks.glob("*/schedstat"):
         with suppress(OSError):  # the thread has ended

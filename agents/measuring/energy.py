@@ -1,7 +1,7 @@
-"""Reads the energy that this machine used: the processor's from RAPL, an NVIDIA GPU's from NVML.
+"""Reads the energy that this machine used: the processor's energy from RAPL, an NVIDIA GPU's energy from NVML.
 
-Both count all processes, so a figure is exact only if nothing else computes. RAPL is read from /sys/class/powercap, by
-default only by root (Linux 5.10, CVE-2020-8694).
+RAPL and NVML count all processes, so a figure is exact only if no other process computes. RAPL is read from
+/sys/class/powercap, which by default only root may read (since Linux 5.10, CVE-2020-8694).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class EnergyMeter:
         self._used += map(_used, self._start, self._counters(), ranges)
 
     def read(self) -> tuple[float | None, str]:
-        """Returns the joules used within the blocks and their source, or None and why they are unknown. Never
-        raises.
+        """Returns a pair: the energy used within the blocks, J, and its source; or None, and the reason why the energy
+        is unknown. Never raises.
         """
         readings = [joules for joules in self._used if joules is not None]
         if readings and len(readings) == len(self._used) and sum(readings) > 0:
@@ -46,7 +46,7 @@ class EnergyMeter:
         return None, self._why()
 
     def _counters(self) -> list[float | None]:
-        """Energy counters, in joules since a fixed start."""
+        """Returns the values of the energy counters, in joules since a fixed start."""
         if self._on_nvidia:
             return [None if self._gpu is None else self._gpu.energy_joules()]
         return [_joules(package / "energy_uj") for package in self._packages]
@@ -70,7 +70,7 @@ def _used(before: float | None, after: float | None, most: float | None) -> floa
 
 
 def _packages(powercap: Path) -> list[Path]:
-    """The RAPL zones of whole processors, also on AMD: `intel-rapl:0`, but not subzones such as `intel-rapl:0:1`."""
+    """Folders of the RAPL zones of whole processors (also AMD): `intel-rapl:0`, but not subzones (`intel-rapl:0:1`)."""
     zones = sorted(powercap.glob("intel-rapl:*"))
     return [zone for zone in zones if zone.name.count(":") == 1 and _is_package(zone)]
 

@@ -1,4 +1,4 @@
-"""Maps failures of a launch to a `FailureReason`."""
+"""Maps failures of a launch (one run of a model in a fresh process) to a `FailureReason`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OUT_OF_MEMORY = re.compile(
 
 
 def failure(reason: FailureReason, message: str, **fields: object) -> LaunchResult:
-    """Returns a result without figures: infeasible for out of memory and over time, otherwise failed."""
+    """Returns a result without figures: `infeasible` if memory or time did not suffice, otherwise `failed`."""
     outcome = LaunchOutcome.INFEASIBLE if reason in INFEASIBLE else LaunchOutcome.FAILED
     values = {"outcome": outcome, "reason": reason, "message": message[-_MAX_MESSAGE:], **fields}
     return LaunchResult.model_validate(values)
@@ -40,7 +40,7 @@ def reason_of(error: BaseException, stage: FailureReason) -> FailureReason:
 
 
 def message_of(error: BaseException) -> str:
-    """Message of an exception of the runtime. Adds the class if the message alone is not informative."""
+    """Returns the message of a runtime's exception, with the exception's class if the message is not informative."""
     message = _ONNX_RUNTIME_PREFIX.sub("", str(error)).strip()
     if isinstance(error, MemoryError):
         return message or "the runtime could not allocate memory"
@@ -53,9 +53,10 @@ def of_child(answer: bytes | None, status: int, output_tail: str, oom_kills: int
     """Returns the result of a child process that has ended.
 
     Args:
-        answer: its result, which may be missing; None: it was killed after `limit_s`, which the protocol permits.
-        status: its exit code, or minus the signal that killed it. output_tail: the end of its output. oom_kills: number
-        of OOM kills by the kernel in the meantime.
+        answer: the child's result, empty if missing; None if the child was killed after the protocol's time limit
+        `limit_s`.
+        status: the child's exit code, or minus the signal that killed the child. output_tail: the end of the child's
+        output. oom_kills: number of OOM kills by the kernel while the child ran.
     """
     if answer is None:
         return failure("over_time", f"loading the model and all passes exceeded the time limit of {limit_s:g} s")

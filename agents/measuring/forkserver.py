@@ -1,14 +1,15 @@
-"""The fork server: a process that has imported a runtime but executed no operator, and forks a child for every launch.
+"""The fork server: a process that has imported a runtime but executed no operator, and that forks a child process for
+every launch (one run of a model).
 
 The server has one thread and runs no operator, so a fork is safe and a child starts in milliseconds with everything
 imported. The server exchanges JSON lines with its agent over a socket, one launch at a time. When the socket closes,
-the server exits together with the current child. A child that crashes, hangs or runs out of memory affects only its own
-launch.
+the server exits together with the current child. A child that crashes, hangs or runs out of memory affects only that
+child's launch.
 
 `ForkServer` is the agent's side: it starts the process, sends launches, and detects the death of the server.
 
-Agents on one physical host take turns around each launch. Containers take turns only if they share the folder of the
-lock: mount that folder, or name a file in EDGEFRONT_MEASURE_LOCK.
+Agents on one physical host run launches in turn, never at the same time. Agents in containers take turns only if the
+containers share the folder of the lock file: mount that folder, or name a shared file in EDGEFRONT_MEASURE_LOCK.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ _STOP_TIMEOUT_S = 5.0
 
 
 class ForkServer:
-    """The agent's side of the fork server of one runtime, which is a separate process with temporary files in the
-    folder `temporary`. Raises `MeasurementError` if the server cannot start.
+    """The agent's side of the fork server of one runtime. The fork server is a separate process with temporary files in
+    the folder `temporary`. Raises `MeasurementError` if the fork server cannot start.
     """
 
     def __init__(self, runtime: Runtime, lock: Path, cores: tuple[int, ...], temporary: Path) -> None:
@@ -84,7 +85,7 @@ class ForkServer:
         return self._process.poll() is None
 
     def launch(self, request: LaunchRequest) -> LaunchResult:
-        """Runs one launch. If the server dies meanwhile, the result is a crashed launch."""
+        """Runs one launch and returns its result. If the fork server dies meanwhile, the launch counts as crashed."""
         try:
             self._socket.sendall(request.model_dump_json().encode() + b"\n")
             line = self._reader.readline()
@@ -112,8 +113,9 @@ class ForkServer:
 
 
 def child_environment(temporary: Path) -> dict[str, str]:
-    """Returns the environment of measuring processes: this process's variables, the project's packages on the path, and
-    a folder of this process for temporary files, because a killed process cannot remove its files.
+    """Returns the environment variables of measuring processes: this process's variables, the project's packages on the
+    path, and `temporary` as the folder of temporary files. This process cleans that folder, because a killed child
+    cannot remove its files.
     """
     settings = {
         "TMPDIR": str(temporary),
@@ -140,8 +142,8 @@ def lock_path() -> Path:
 
 @contextmanager
 def only_measurement(path: Path) -> Iterator[None]:
-    """Waits for all other measurements on this host, then holds the lock. A process that is forked inside holds the
-    lock too, so the next measurement waits until both processes have ended.
+    """Waits for all other measurements on this host, then holds the lock within the block. A process that is forked
+    within the block holds the lock too, so the next measurement waits until both processes have ended.
     """
     descriptor = _open(path)
     try:
@@ -167,7 +169,7 @@ def _open(path: Path) -> int:
 
 
 class AgentGone(Exception):
-    """Raised when the agent has closed its end of the socket."""
+    """Raised in the fork server when the agent has closed the agent's end of the socket."""
 
 
 def serve(control: socket.socket, lock: Path) -> None:
@@ -185,7 +187,7 @@ def serve(control: socket.socket, lock: Path) -> None:
 
 
 def run_child(request: LaunchRequest, control: socket.socket) -> LaunchResult:
-    """Forks a child, waits without polling, and returns its result. Raises `AgentGone` after killing the child."""
+    """Forks a child and returns the child's result. If the agent ends first, kills the child and raises `AgentGone`."""
     reading, writing = os.pipe()
     output_file = os.memfd_create("output")
     oom_kills_before = linux.oom_kills()
@@ -214,7 +216,7 @@ def run_child(request: LaunchRequest, control: socket.socket) -> LaunchResult:
 
 
 def _be_child(request: LaunchRequest, server: int, writing: int, output_file: int) -> None:
-    """Runs the child's side of the fork; never returns."""
+    """Runs the launch in the child process after the fork; never returns."""
     try:
         die_with_parent(server)
         os.setsid()
@@ -232,7 +234,7 @@ def _be_child(request: LaunchRequest, server: int, writing: int, output_file: in
 
 
 def _listen(reading: int, control: socket.socket, deadline: float) -> bytes | None:
-    """Returns the child's output when it closes its pipe; None if the deadline passes first."""
+    """Returns the child's output once the child closes its pipe; None if the deadline passes first."""
     answer = bytearray()
     poll = select.poll()
     poll.register(reading, select.POLLIN)
@@ -262,7 +264,7 @@ def _kill(pid: int) -> int:
 
 
 def _reap(pid: int) -> int:
-    """Waits for the child. Returns its exit code, or the negative number of the signal that ended it."""
+    """Waits for the child's end. Returns the child's exit code, or minus the number of the signal that ended it."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 

@@ -1,6 +1,7 @@
-"""Random inputs: tokens and state of a language model, and the declared inputs of an ONNX file.
+"""Creates random inputs: tokens and state of a language model, or the declared inputs of an ONNX file.
 
-The same seed gives the same input on every platform (Philox bits, as for random weights).
+The same seed gives the same input on every platform, because the random bits come from Philox, like those of random
+weights.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ def random_indices(
 ) -> dict[str, NDArray[np.int64]]:
     """Returns the index inputs of a forward pass of this protocol, by graph input name; int64 [batch, length] each.
 
-    `tokens`; `segments` in forward passes of a model with segments; `source_tokens` if the pass encodes a source (in
-    decode the state contains it already).
+    The inputs are `tokens`; for a model with segments `segments`; and `source_tokens` if the pass encodes a source text
+    (in decode mode the state already contains the encoded source).
     """
     batch = protocol.batch
     inputs = {"tokens": random_tokens(protocol, architecture.embedding.vocab_size, seed)}
@@ -57,14 +58,14 @@ def random_indices(
 
 
 def cache_type_of(protocol: MeasurementProtocol) -> CacheType | None:
-    """Returns the type of the cache with which a forward pass of this protocol starts; None without a cache."""
+    """Returns the type of cache (`cache`, `memory`) with which a pass of this protocol starts; None without a cache."""
     if protocol.mode in ("decode", "generate"):
         return "cache"
     return "memory" if protocol.mode == "forward" and protocol.memory_length else None
 
 
 def state_sizes(architecture: Architecture, protocol: MeasurementProtocol) -> dict[str, tuple[int, ...]]:
-    """Returns entry → shape of the initial state of a forward pass of this protocol; empty without a state."""
+    """Returns the shape of each entry of the state with which a pass of this protocol starts; empty without a state."""
     cache_type = cache_type_of(protocol)
     if cache_type is None:
         return {}
@@ -75,11 +76,12 @@ def state_sizes(architecture: Architecture, protocol: MeasurementProtocol) -> di
 def random_state(
     architecture: Architecture, protocol: MeasurementProtocol, seed: int
 ) -> dict[str, NDArray[np.float32] | NDArray[np.int64]]:
-    """Returns the state after `memory_length` tokens, by the names of `core.model_files.state`.
+    """Returns a random state, as after `memory_length` tokens, as a mapping with the entry names of
+    `core.model_files.state`.
 
-    Keys, values, layer inputs and cells are float32, uniform in ±1: finite in every type, and without zeros, which a
-    runtime might special-case. All are zeros if `memory_length` is 0. Counts of tokens (int64, without axes) are
-    `memory_length`.
+    Keys, values, layer inputs and recurrent cells are float32, uniform in ±1: these values are finite in every number
+    format, and avoid zeros because a runtime might special-case zeros. If `memory_length` is 0, all values are zero.
+    Counts of tokens (int64 scalars) equal `memory_length`.
     """
     generator = _generator(seed + 2)
 
@@ -97,8 +99,9 @@ def random_inputs(
 ) -> dict[str, NDArray[Any]]:
     """Returns an array for every input of an ONNX file.
 
-    Dynamic axes get the protocol's batch, sequence and memory length by their names (an unknown first axis is the
-    batch), else 1. Integers stay below the number of rows that they index; masks are ones; floats are uniform in ±1.
+    A dynamic axis gets the protocol's batch, sequence or memory length by the name of the axis (a first axis of unknown
+    name is the batch), else 1. Integers stay below the number of rows of the tensor that they index; masks are ones;
+    floats are uniform in ±1.
     """
     generator = _generator(seed)
     tables = lookup_sizes(path)
@@ -106,7 +109,7 @@ def random_inputs(
 
 
 def declared_inputs(path: Path) -> list[Declared]:
-    """Reads the inputs of an ONNX file, for runtimes that discard the names of its free axes."""
+    """Reads the declared inputs of an ONNX file, for runtimes that discard the names of dynamic axes."""
     import onnx
 
     graph = onnx.load(str(path), load_external_data=False).graph
@@ -123,8 +126,8 @@ def declared_inputs(path: Path) -> list[Declared]:
 
 
 def lookup_sizes(path: Path) -> dict[str, int]:
-    """Returns input name → rows of the smallest tensor that a Gather indexes with this input, where the file has
-    shapes.
+    """Returns a mapping from the name of each input that indexes a Gather to the number of rows of the smallest tensor
+    that it indexes, as far as the file declares shapes.
     """
     import onnx
 
@@ -146,7 +149,7 @@ def lookup_sizes(path: Path) -> dict[str, int]:
 
 
 def external_files(path: Path) -> tuple[Path, ...]:
-    """Returns the external weight files of an ONNX file; empty if it contains its weights or is not an ONNX file."""
+    """Returns an ONNX file's external weight files; empty if the file contains its weights or is not an ONNX file."""
     import onnx
 
     try:
@@ -162,7 +165,7 @@ def _generator(seed: int) -> np.random.Generator:
 
 
 def _uniform(generator: np.random.Generator, size: Sequence[int]) -> NDArray[np.float32]:
-    """Returns float32 values uniform in ±1, computed in place."""
+    """Returns random float32 values of shape `size`, uniform in ±1."""
     values = generator.random(size, dtype=np.float32)
     values *= np.float32(2)
     values -= np.float32(1)
