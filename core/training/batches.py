@@ -12,7 +12,7 @@ from edgefront.core.training.recipes.recipe import Recipe
 def make_batches(
     prepared: Prepared, recipe: Recipe, *, split: str = "train", seed: int, rank: int = 0, ranks: int = 1
 ) -> Batches:
-    """Returns the batches of a split for one rank, as a pure function of the step.
+    """Returns one rank's batches of a split, as a pure function from the step to its batch.
 
     Each rank gets `recipe.rows / ranks` consecutive rows of a step; a step's rows do not depend on the number of ranks.
 

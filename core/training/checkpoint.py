@@ -5,7 +5,7 @@
                    rank-0.pt            the rank's memory (core.nn.context) and unreported losses
                    trainer.json         step, tokens, seconds, micro rows, loss scale, the best evaluation so far
 
-Randomness is a function of seed and step, so that checkpoints need no state of a random generator.
+Random numbers are a function of seed and step, so checkpoints contain no state of a random generator.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Progress(BaseModel):
 
 
 class Checkpoints:
-    """Checkpoints in `folder`, which all ranks share."""
+    """Checkpoints of one training in the folder `folder`, shared by all ranks."""
 
     def __init__(self, folder: Path, keep: int) -> None:
         self.folder = folder
@@ -138,21 +138,21 @@ def read_progress(checkpoint: Path) -> Progress:
 
 
 def read_model(checkpoint: Path) -> dict[str, Tensor]:
-    """Reads the parameters of a checkpoint by name, on the CPU. Raises `InvalidInput`."""
+    """Reads the parameters of a checkpoint by name, on the CPU. Raises `InvalidInput` if they are unreadable."""
     with _reading(checkpoint):
         parameters: dict[str, Tensor] = load_file(checkpoint / MODEL)
         return parameters
 
 
 def read_optimizer(checkpoint: Path) -> dict[str, Any]:
-    """Reads the `optimizer` that `save` wrote. Raises `InvalidInput`."""
+    """Reads the state dict of the optimiser in a checkpoint. Raises `InvalidInput` if it is unreadable."""
     with _reading(checkpoint):
         state: dict[str, Any] = torch.load(checkpoint / OPTIMIZER, map_location="cpu", weights_only=True)
         return state
 
 
 def read_memory(checkpoint: Path, rank: int) -> dict[str, Tensor]:
-    """Reads the `memory` that `save` wrote for this rank. Raises `InvalidInput`."""
+    """Reads the tensors of `memory` that this rank saved. Raises `InvalidInput` if they are unreadable."""
     with _reading(checkpoint):
         memory: dict[str, Tensor] = torch.load(checkpoint / f"rank-{rank}.pt", map_location="cpu", weights_only=True)
         return memory

@@ -27,7 +27,7 @@ class Teacher:
     """SHA-256 of the teacher's weights file."""
 
     def states(self, tokens: Tensor) -> Tensor:
-        """Hidden states without memory or gradients: [batch, sequence] → [batch, sequence, d_model of the teacher]."""
+        """Hidden states, without memory or gradients: [batch, sequence] → [batch, sequence, d_model of the teacher]."""
         with torch.no_grad():
             hidden: Tensor = self.model(tokens, "none")
         return hidden
@@ -41,14 +41,15 @@ def distillation_loss(
     teacher_hidden: Tensor,
     label_smoothing: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """Returns the distillation loss, and its components without gradients: cross-entropy and divergence, [2].
+    """Returns a pair: the loss, and the tensor [2] of cross-entropy and divergence, without gradients.
 
     Each value is a sum over the targets that are not `IGNORED`, in nats, at least float32. The loss is
     share·T²·KL(teacher || student) + (1 - share)·cross-entropy, where the divergence compares the softmax of logits/T.
-    Tokens that only the teacher has, because its embedding is padded, are left out.
+    Logits of the teacher for padding of its embedding, beyond the student's vocabulary, are left out.
 
     Args:
-        hidden: the student's hidden states [batch, sequence, d_model]; `teacher_hidden` is the teacher's.
+        hidden: hidden states of the student, [batch, sequence, d_model of the student].
+        teacher_hidden: hidden states of the teacher, [batch, sequence, d_model of the teacher].
         targets: int64 [batch, sequence].
 
     To save memory, logits are computed for some positions at a time, and recomputed for the gradients.
@@ -84,7 +85,7 @@ def _loss_of_positions(
     teacher_hidden: Tensor,
     targets: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Distillation loss of n positions, from hidden states [n, d_model] of both models and targets [n]."""
+    """Returns `distillation_loss` of n positions: hidden states [n, d_model] of both models, targets [n]."""
     logits, settings = _at_least_float32(student.token_scores(hidden)), teacher.settings
     with torch.no_grad():
         teacher_logits = _at_least_float32(teacher.model.token_scores(teacher_hidden)[:, : logits.shape[-1]])

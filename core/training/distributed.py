@@ -21,7 +21,7 @@ _TIMEOUT = timedelta(hours=2)  # while one rank evaluates, the other ranks wait
 
 @dataclass(frozen=True)
 class Ranks:
-    """Rank of this process, number of ranks, and device of this process."""
+    """Rank of this process in a training, number of ranks, and device of this process."""
 
     rank: int
     ranks: int
@@ -81,9 +81,9 @@ def joined(kind: Literal["cpu", "cuda"], threads: int | None = None) -> Iterator
 
 
 class Reading(NamedTuple):
-    """Measured values since the previous reading: mean `losses` over all ranks, and `norm` of the latest gradient.
+    """Values measured since the previous reading: `losses`, means over all ranks, and the latest gradient `norm`.
 
-    The first loss is the cross-entropy; with a teacher, the second loss is the divergence from the teacher.
+    `losses` is [cross-entropy], or with a teacher [cross-entropy, divergence from the teacher].
     """
 
     losses: list[float]
@@ -106,13 +106,13 @@ class Meter:
         self._since, self._step = time.monotonic(), step
 
     def add(self, loss: Tensor, norm: Tensor) -> None:
-        """Adds the mean losses [kinds] and the gradient norm of one step, both on the device."""
+        """Adds the mean losses of one step, [1 or, with a teacher, 2], and the gradient norm; both on the device."""
         self._losses.append(loss)
         self._norm = norm
 
     @property
     def pending(self) -> Tensor | None:
-        """Losses of this rank since the previous reading, [n, kinds]; None if there are none."""
+        """Losses of this rank in the n steps since the previous reading, [n, 1 or 2]; None if n is 0."""
         return torch.stack(self._losses) if self._losses else None
 
     @property

@@ -19,8 +19,9 @@ class Batch:
     """Rows of one optimiser step, as arrays with the same first axis.
 
     `inputs` and `targets` are [rows, length]; `targets` are `IGNORED` where no token is predicted. `mask` is False
-    where a row is padded, None without padding. `starts`: no row continues an earlier one, so memory is cleared.
-    `source` [rows, source] and `source_mask` are the text to translate, `segments` BERT's segment ids.
+    where a row is padded; `mask` is None without padding. `starts` is True if no row continues the text of an earlier
+    step; the model's memory is then cleared. `source` [rows, source length] is the text to translate, `source_mask` its
+    mask, and `segments` are BERT's segment ids.
     """
 
     inputs: Tokens
@@ -39,11 +40,11 @@ class Batch:
 
 
 class Batches(Protocol):
-    """Batches by number: a pure function of the step, so that a training resumes anywhere with the same data."""
+    """Batches as a pure function of the step number, so a training can resume at any step with the same data."""
 
     @property
     def steps_per_epoch(self) -> int:
-        """Number of steps of one epoch, in which every token is used once."""
+        """Number of steps per epoch. An epoch uses every token once."""
         ...
 
     def __call__(self, step: int) -> Batch:

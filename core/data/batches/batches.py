@@ -20,9 +20,9 @@ _ORDER_BLOCK = 4096
 class Segments:
     """Batches of text segments of equal length, in an order that is reshuffled each epoch.
 
-    The input of a token is the one before it; the text wraps around, so that every token is a target exactly once an
-    epoch. The positions that the last segment does not fill have no target. An epoch's last batch is filled up with the
-    next one's first segments. The order is a function of (seed, epoch).
+    Each token is predicted from the token before it; the text wraps around, so every token is a target exactly once per
+    epoch. Positions after the end of the text in the last segment have no target. The last batch of an epoch is filled
+    up with the first segments of the next epoch. The order is a function of (seed, epoch).
 
     Args:
         rank_rows: rows of this rank. The content of a row does not depend on the number of ranks.
@@ -69,9 +69,9 @@ _MAX_BITS = np.uint64((1 << 64) - 1)
 class Masked:
     """Batches of masked text: rows of `<cls>`, at most `segment` - 2 contiguous tokens, `<sep>`; shuffled each epoch.
 
-    The text continues across the ends of documents, as RoBERTa's FULL-SENTENCES does, and there is one kind of segment.
-    A `fraction` of a row's ordinary tokens are targets, redrawn each epoch: 80 % of these become `<mask>`, 10 % another
-    ordinary token, 10 % stay. Rows of the last step without text have no target.
+    The text continues across the ends of documents, as in RoBERTa's FULL-SENTENCES, and rows have no segment ids.
+    A `fraction` of a row's ordinary tokens are targets, redrawn each epoch: 80 % of the targets become `<mask>`, 10 %
+    become another ordinary token, 10 % stay. In the last step of an epoch, rows without text have no target.
 
     Raises:
         InvalidInput: the vocabulary has no `<mask>`, `<cls>` or `<sep>`; `segment` is below 3.
@@ -137,7 +137,7 @@ class Masked:
     def _corrupt(
         self, epoch: int, positions: np.ndarray, text: np.ndarray, is_text: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the targets (`IGNORED` where none is) and the corrupted text, each [rows, segment - 2]."""
+        """Returns the targets (`IGNORED` elsewhere) and the corrupted text, each [rows, segment - 2]."""
         eligible = is_text & self._is_ordinary[text]
         counts = eligible.sum(1)
         quotas = np.where(counts > 0, np.maximum(1, np.rint(counts * self._fraction)), 0)
@@ -158,13 +158,13 @@ class Pairs:
     """Batches of `rows` sentence pairs for translation, shuffled each epoch.
 
     The epoch's shuffled pairs are sorted by length within windows of 64 batches, and the batches are shuffled again.
-    `inputs` are `<bos>` (else `<eos>`) and the translation, `targets` the translation and `<eos>`, `source` the
-    sentence and its `<eos>`; all are padded to the longest of the batch; see `mask` and `source_mask`. Rows of the last
-    batch without a pair have no target. Pairs with a side of more than `max_length` tokens are left out; `left_out` is
-    their number.
+    `inputs` are `<bos>` (without `<bos>`: `<eos>`) and the translation, `targets` the translation and `<eos>`, `source`
+    the sentence and `<eos>`. Each is padded to the longest row of the batch, with `mask` and `source_mask`. In the last
+    batch, rows without a pair have no target. Pairs with more than `max_length` tokens on either side are left out;
+    `left_out` is the number of these pairs.
 
     Raises:
-        InvalidInput: the data is no parallel text; no pair is short enough.
+        InvalidInput: the data is not parallel text; every pair is too long.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class Pairs:
         return Batch(inputs, targets, starts=True, mask=mask, source=source, source_mask=source_mask)
 
     def _ordered(self, epoch: int) -> NDArray[np.int64]:
-        """Returns the indices of the epoch's pairs, batch after batch."""
+        """Returns the indices of the epoch's pairs in the order of training."""
         if epoch != self._epoch:
             indices = np.arange(self.count)
             pairs = self._short[shuffled(random_key("pairs", self._seed, epoch), self.count, indices)]
@@ -252,11 +252,12 @@ Block = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
 class Shuffled:
-    """A `Text` of whole sentences in shuffled order.
+    """Text of all sentences of a split, in shuffled order.
 
-    With `Streams` this class is Transformer-XL's loader for LM1B: rows are filled to the end, without padding, and a
-    sentence that does not fit continues in the same row at the next step, where the memory contains its beginning. The
-    order of an epoch is a function of (seed, epoch); only every 64th offset is stored (4 MB for LM1B).
+    With `Streams`, this class does the same as Transformer-XL's loader for LM1B: rows are filled to the end, without
+    padding, and a sentence that does not fit continues in the same row at the next step, where the memory contains the
+    sentence's beginning. The order of an epoch is a function of (seed, epoch); only every 64th offset is stored (4 MB
+    for LM1B).
     """
 
     def __init__(self, split: Split, seed: int) -> None:
@@ -283,7 +284,7 @@ class Shuffled:
         return np.concatenate(pieces) if pieces else np.empty(0, np.int64)
 
     def _block(self, epoch: int, block: int) -> Block:
-        """Start and end of each sentence of a block in the split, and each sentence's start in the shuffled text."""
+        """Returns, for each sentence of a block: start in the split, end in the split, start in the shuffled text."""
         if block in self._cache:  # a row reads its block for many steps
             return self._cache[block]
         if len(self._cache) >= _MAX_CACHED_BLOCKS:
@@ -296,7 +297,7 @@ class Shuffled:
         return first, last, offset
 
     def _begin_epoch(self, epoch: int) -> None:
-        """Computes the offsets of every 64th sentence and of the end of the shuffled text: int64 [blocks + 1]."""
+        """Computes the offsets, in the shuffled text, of every 64th sentence and of the end: int64 [blocks + 1]."""
         if epoch != self._epoch:
             key = random_key("sentences", self._seed, epoch)
             sums = []
@@ -320,7 +321,7 @@ class Text(Protocol):
 
 
 class InOrder:
-    """A `Text` in the order of the data, the same in each epoch."""
+    """Text of a split in its original order, the same in each epoch."""
 
     def __init__(self, split: Split) -> None:
         self._tokens = split.tokens
@@ -331,15 +332,15 @@ class InOrder:
 
 
 class Streams:
-    """Batches for models with memory: `rows` contiguous parts of the text, whose lengths differ by at most one.
+    """Batches for models with memory, from `rows` contiguous parts of the text with equal lengths (± 1 token).
 
-    A step reads the next `segment` tokens of each part; the last step of an epoch is shorter, so that every token is a
-    target exactly once an epoch. The input of a token is the one before it; the text wraps around. After an epoch each
-    row continues with the next part, so that a model's memory always contains the preceding text.
+    A step reads the next `segment` tokens of each part; the last step of an epoch is shorter, so every token is a
+    target exactly once per epoch. Each token is predicted from the token before it; the text wraps around. After an
+    epoch each row continues with the next part, so a model's memory always contains the preceding text.
 
     Args:
         rank_rows: rows of this rank. The content of a row does not depend on the number of ranks.
-        resets: whether every epoch clears the memory; otherwise only step 0 does.
+        resets: whether memory is cleared at the start of every epoch, or only at step 0.
     """
 
     def __init__(self, text: Text, rows: int, segment: int, *, rank_rows: range, resets: bool) -> None:

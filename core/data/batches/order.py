@@ -25,15 +25,15 @@ def random_key(*parts: int | str) -> int:
 
 
 def random_bits(key: int, indices: NDArray[Any]) -> UInts:
-    """Returns 64 random bits for each index, in the shape of `indices`: SplitMix64 with random access."""
+    """Returns 64 random bits (SplitMix64) for each index, as an array with the shape of `indices`."""
     return _mixed(np.asarray(indices).astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(key))
 
 
 def shuffled(key: int, count: int, indices: NDArray[Any]) -> NDArray[np.int64]:
     """Returns the elements at `indices` of a random permutation of 0 … count - 1.
 
-    A Feistel network over the next even power of two, repeated until the value is below `count` (cycle walking; Black
-    and Rogaway 2002). Memory use does not depend on `count`.
+    The permutation is a Feistel network over the numbers below the next even power of two, applied repeatedly until the
+    result is below `count` (cycle walking; Black and Rogaway 2002). Memory use does not depend on `count`.
     """
     half = max(1, ((count - 1).bit_length() + 1) // 2)
     round_keys = random_bits(key, np.arange(_ROUNDS))

@@ -1,4 +1,4 @@
-"""Plans a preparation from the user's settings and the catalogue's facts on the data set."""
+"""Plans the preparation of a data set from the user's settings and the data set's entry in the catalogue."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Percent = Annotated[StrictInt, Field(ge=1, le=89)]
 
 
 class Preparation(BaseModel):
-    """Settings of a preparation. None selects the data set's default."""
+    """Settings by which a data set is prepared. None selects the data set's default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -51,7 +51,7 @@ class Preparation(BaseModel):
 
 @dataclass(frozen=True)
 class PreparationPlan:
-    """A preparation with every setting resolved."""
+    """Plan by which a data set is prepared: every setting has a value."""
 
     corpus: Corpus
     text_format: TextFormat
@@ -131,7 +131,7 @@ class PreparationPlan:
         )
 
     def digest(self, originals: Mapping[Path, OriginalFile]) -> str:
-        """Returns a digest of the text, the settings and the format."""
+        """Returns a digest of the original files, the settings and the format of the prepared data set."""
         vocabulary: Any = None
         if self.vocabulary is not None:
             vocabulary = originals[self.vocabulary].sha256

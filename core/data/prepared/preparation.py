@@ -52,9 +52,9 @@ def prepare(
 ) -> Prepared:
     """Returns the prepared data set; creates its folder in `home` unless the folder exists.
 
-    The folder's name is a digest of the text, the settings and the format. An existing folder is used only if every
-    byte is intact. A folder appears only when it is complete, and a second preparation of the same data waits for the
-    first.
+    The folder's name is a digest of the text, the settings and the format. An existing folder is used only if all
+    files have the recorded SHA-256. A folder appears only when it is complete. A second preparation of the same data
+    waits for the first.
 
     Args:
         data: a name in `data_sets()`, or the path of a file or folder.
@@ -64,7 +64,7 @@ def prepare(
 
     Raises:
         NotFound: the data set or a file does not exist.
-        InvalidInput: a file is empty, not UTF-8, or different from the published one; a setting is wrong.
+        InvalidInput: a file is empty, not UTF-8, or different from the published file; a setting is wrong.
         Unavailable: the disk is full; the incomplete folder is removed.
     """
     plan = PreparationPlan.make(data, origin, target, settings or Preparation())
@@ -94,7 +94,7 @@ def prepare(
 
 
 def _read_originals(plan: PreparationPlan, progress: Progress) -> dict[Path, OriginalFile]:
-    """Reads every file once and compares its MD5 with the published one, if known."""
+    """Reads every file once; compares the MD5 of each file with the published MD5, if there is one."""
     files = plan.corpus.files() + ([plan.vocabulary] if plan.vocabulary else [])
     done, total = 0, sum(path.stat().st_size for path in files)
     published = plan.catalogued.published.md5 if plan.catalogued else None
@@ -185,7 +185,7 @@ def _write(
 
 
 def _check_text(plan: PreparationPlan, progress: Progress) -> None:
-    """Refuses a split without text, or whose number of words is not the published one, before tokenizer training.
+    """Raises an error, before tokenizer training, if a split has no text or not the published number of words.
 
     Reads the training split only if its number of words is published, because the next phase reads that split anyway.
     """

@@ -2,8 +2,8 @@
 
     manifest.json        `Manifest`: sizes, SHA-256 and counts; written last
     tokenizer.json …     `core.data.tokenizers.tokenizers`
-    train.tokens         the tokens of a split, little-endian, uint8, uint16 or int32: the smallest that fits
-    train.starts         int64 [n + 1]: offset of each line or document, and the end
+    train.tokens         the tokens of a split, little-endian, in the smallest fitting type of uint8, uint16, int32
+    train.starts         int64 [n + 1]: offset of each of the n lines or documents, and the end
 
 Parallel text also has `train.source.tokens`, `train.source.starts`, and the tokenizer of the source in `source/`.
 """
@@ -106,10 +106,10 @@ class Manifest(_Part):
 class Split:
     """A split of the data, mapped into memory.
 
-    `tokens` [count] of an integer type; `starts` int64 [n + 1], the offsets of the lines or documents and of the end.
-    `characters`, `words` and `bytes` count the text, for losses per character or word. `words` counts the words between
-    white space and the ends of lines, as word-level perplexity does (WikiText-103's test split has 245,569).
-    `source` is the text to translate, aligned unit by unit.
+    `tokens` are integers [count]; `starts`, int64 [n + 1], are the offsets of the n lines or documents and of the end.
+    `characters`, `words` and `bytes` are sizes of the text, for losses per character or word. `words` is the number of
+    words between white space plus the number of ends of lines, as in word-level perplexity (WikiText-103's test split
+    has 245,569). `source` is the text to translate, with one line or document per line or document of this split.
     """
 
     tokens: Numbers
@@ -150,7 +150,7 @@ class Prepared:
         return load_tokenizer(self.folder)
 
     def source_tokenizer(self) -> Tokenizer:
-        """Returns the tokenizer of the text to translate. Raises `InvalidInput` for data without a source."""
+        """Returns the tokenizer of the text to translate. Raises `InvalidInput` if the data is not parallel text."""
         if self.source_vocab_size is None:
             raise InvalidInput(f"the data set {self.name} is not parallel text: it has no source", field="data")
         return load_tokenizer(self.folder / SOURCE_FOLDER)
@@ -175,14 +175,14 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def open_prepared(folder: Path, *, verify: bool = False, progress: Progress = no_progress) -> Prepared:
-    """Memory-maps a prepared data set; takes milliseconds.
+    """Opens a prepared data set by memory-mapping; takes milliseconds.
 
     Args:
         verify: whether to compare the SHA-256 of every file.
 
     Raises:
         NotFound: the folder has no prepared data set.
-        InvalidInput: the data set is damaged. Names each file that is missing, of wrong size or (`verify`) changed.
+        InvalidInput: files are missing, of wrong size or (with `verify`) changed; the error names these files.
     """
     manifest = read_manifest(folder)
     faults = list(_wrong_sizes(folder, manifest))
@@ -254,7 +254,7 @@ _PREFIX = re.compile(r"[0-9a-f]{6,64}")
 
 
 def prepared_in(home: Path) -> Iterator[tuple[Path, Manifest | InvalidInput]]:
-    """Yields the folder and manifest of every prepared data set in `home`, newest first; the error of a damaged one."""
+    """Yields folder and manifest (an error, if damaged) of every prepared data set in `home`, newest first."""
     folders = [path for path in home.glob("*") if _FOLDER.fullmatch(path.name) and path.is_dir()]
     for folder in sorted(folders, key=lambda path: path.stat().st_mtime_ns, reverse=True):
         try:
@@ -266,11 +266,11 @@ def prepared_in(home: Path) -> Iterator[tuple[Path, Manifest | InvalidInput]]:
 
 
 def find_prepared(home: Path, name: str) -> Prepared:
-    """Opens a prepared data set, given by name, by the first digits of its digest, or by folder.
+    """Opens the prepared data set whose name, first digits of the digest, or folder is `name`.
 
     Raises:
-        NotFound: no data set has the name.
-        InvalidInput: several data sets have the name, or the data set is damaged.
+        NotFound: there is no such data set.
+        InvalidInput: several data sets match, or the data set is damaged.
     """
     matching = {
         folder: "damaged" if isinstance(manifest, InvalidInput) else f"{manifest.level}, {manifest.vocab_size} tokens"

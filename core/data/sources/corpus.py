@@ -49,7 +49,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Text of each split. `sources` are the texts to translate."""
+    """Files that contain the text of each split. `sources` contain the texts to translate."""
 
     name: str
     root: Path
@@ -70,8 +70,8 @@ _EXCLUDED = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__
 def standard_library(shares: Shares, root: Path | None = None) -> Corpus:
     """Returns the source of Python's standard library. A file's hash decides its split and its order in the split.
 
-    Sorted by name, files would give a row of a short training a single package. Raises `NotFound` on an installation
-    without source.
+    Files in the order of their names would give each row of a short training only files of a single package. Raises
+    `NotFound` if the Python installation has no source files.
     """
     root = Path(root or sysconfig.get_path("stdlib"))
     files = []
@@ -89,9 +89,9 @@ def standard_library(shares: Shares, root: Path | None = None) -> Corpus:
 def at_path(path: Path, shares: Shares) -> Corpus:
     """Returns the text of a file or of all files in a folder.
 
-    A folder with files or folders named `train`, `valid` (or `validation`, `val`, `dev`) and `test` has these splits.
+    Files or folders named `train`, `valid` (or `validation`, `val`, `dev`) and `test` in a folder are the splits.
     Otherwise the first 90 % of a text (by default) are for training, the next 5 % for validation and the last 5 % for
-    the test. In a folder of many files, the hash of each file's content decides its split.
+    the test. In a folder of many files, the hash of a file's content decides the file's split.
 
     Raises:
         NotFound: the file or folder does not exist.
@@ -134,7 +134,7 @@ def parallel(source: Path, target: Path, shares: Shares) -> Corpus:
 
 
 def common_line_count(source: Path, target: Path) -> int:
-    """Returns the number of lines, which both files share. Raises `InvalidInput` if the numbers differ."""
+    """Returns the number of lines of each of the two files. Raises `InvalidInput` if the numbers differ."""
     lines, other = count_lines(source), count_lines(target)
     if lines != other:
         raise _invalid(target, f"{source} has {lines:,} lines, but {target} has {other:,}; the numbers must be equal")
@@ -211,7 +211,7 @@ def _stops(size: int, shares: Shares) -> tuple[int, int]:
 
 
 def _line_end(path: Path, at: int, size: int) -> int:
-    """Offset of the end of the line at byte `at`; in a very long line, of the first byte of the next character."""
+    """Returns the offset of the end of the line at byte `at`; in a very long line, the next start of a character."""
     with path.open("rb") as file:
         file.seek(max(at - 1, 0))
         block = file.read(_LOOKED_AT)
@@ -222,7 +222,7 @@ def _line_end(path: Path, at: int, size: int) -> int:
 
 
 def character_start(path: Path, at: int) -> int:
-    """Offset of the first byte of a character, at or after byte `at`."""
+    """Returns the offset of the first byte at or after `at` that begins a character."""
     with path.open("rb") as file:
         file.seek(at)
         block = file.read(4)

@@ -1,4 +1,4 @@
-"""Named data sets: their files, and the published counts and hashes with which the files are compared."""
+"""Named data sets: names of files, and the published counts and hashes that the files must have."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Published:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A named data set. `files` are the patterns of each split's files in a folder."""
+    """A named data set. `files` maps each split to patterns of file names."""
 
     name: str
     title: str
@@ -66,7 +66,7 @@ class DataSet:
         """Finds the data set's text in a folder or its subfolders. With level `bytes` a cut may split a character.
 
         Raises:
-            NotFound: a file is missing; the error names the expected ones.
+            NotFound: a file is missing; the error names the expected files.
             InvalidInput: a file has another size, number of lines or MD5 than published.
         """
         if folder.is_file():
@@ -98,7 +98,7 @@ class DataSet:
         return f"{self.name} is made from {patterns}{also} ({self.origin})"
 
     def vocabulary_in(self, folder: Path) -> Path | None:
-        """Path of the vocabulary file; None if the data set has none. Raises `NotFound` if the file is missing."""
+        """Path of the vocabulary file; None if the data set needs no file. Raises `NotFound` if the file is missing."""
         if self.vocabulary is None:
             return None
         path = next(_matching(folder.parent if folder.is_file() else folder, self.vocabulary), None)
@@ -143,7 +143,7 @@ class DataSet:
 
 
 def _matching(folder: Path, pattern: str) -> Iterator[Path]:
-    """Yields the files in the folder that match the pattern; if there are none, those in subfolders."""
+    """Yields the files in the folder that match the pattern; if there are none, the matching files in subfolders."""
     for depth in ("", "*/", "*/*/"):
         paths = [path for path in folder.glob(depth + pattern) if path.is_file()]
         if paths:
@@ -263,7 +263,7 @@ def _wikitext(name: str, title: str, words: int, vocabulary: int) -> DataSet:
 
 
 def _first_100_mb(name: str, title: str, md5: str, **settings: Any) -> DataSet:
-    """Describes one of Mahoney's files of 100 MB, in splits of 90, 5 and 5 million bytes as in papers."""
+    """Returns a data set of one of Mahoney's 100 MB files, with the papers' splits of 90, 5 and 5 million bytes."""
     address = f"http://mattmahoney.net/dc/{name}.zip"
     return DataSet(
         name=name,

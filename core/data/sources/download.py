@@ -1,4 +1,4 @@
-"""Downloads and unpacks the published files of a data set: bounded, plain files only, nothing outside the folder.
+"""Downloads and unpacks the published files of a data set: only plain files of limited size, inside one folder.
 
 A broken download resumes, and existing files are not fetched again.
 """
@@ -52,7 +52,7 @@ def download(
     """Returns the folder with the data set's files; downloads and unpacks them into `folder` unless they exist.
 
     Args:
-        url: replaces the URL of the (first) archive.
+        url: URL to use instead of the URL of the data set's (first) archive.
         bounds: limits of an archive.
 
     Raises:
@@ -77,7 +77,7 @@ def download(
 
 
 def _fetch(url: str, folder: Path, progress: Progress) -> Path:
-    """Downloads into a `.part` file; resumes an earlier call and broken connections.
+    """Downloads a file under a `.part` name; resumes the downloads of earlier calls and broken connections.
 
     Raises `Unavailable` after `_ATTEMPTS` attempts in a row without a new byte.
     """
@@ -159,7 +159,7 @@ def _file_name(url: str) -> str:
 
 
 def _unpack(path: Path, folder: Path, name: str, progress: Progress, bounds: Bounds) -> None:
-    """Unpacks an archive and removes it; renames any other file. Each file appears only when it is complete."""
+    """Unpacks and removes the file if it is an archive, otherwise renames it. Files appear only when complete."""
     size = path.stat().st_size
     progress(f"unpacking {name}", 0, size)
     draft = folder / ".unpacking"
@@ -188,8 +188,8 @@ class _Refused(Exception):
 
 
 def unpack(path: Path, folder: Path, name: str, bounds: Bounds) -> None:
-    """Unpacks a zip or tar archive, compressed or not, into an empty folder, and verifies its checksums. Any other file
-    is moved there under `name`.
+    """Unpacks a zip or tar archive, compressed or not, into an empty folder, and verifies its checksums. A file that is
+    not an archive is moved into the folder under `name`.
 
     Raises `InvalidInput` and removes the archive if the archive is broken, exceeds the bounds, or contains a link, a
     special file or a path outside the folder.

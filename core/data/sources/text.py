@@ -1,7 +1,7 @@
 """Streams text from files of any size.
 
-A piece is at most about 64 KiB of text, with a flag for the end of its line or document. Pieces are cut before white
-space, where byte-pair encoding cuts anyway, so that tokenizing pieces gives the tokens of the whole.
+A piece is at most about 64 KiB of text, with a flag for the end of its line or document. Text is cut before white
+space, where byte-pair encoding cuts anyway, so the tokens of the pieces are the tokens of the whole text.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OTHERS = {
 
 @dataclass(frozen=True)
 class Part:
-    """Bytes `start` to `stop` (exclusive) of a file; with `splits_characters` they may lie inside a character."""
+    """Bytes `start` to `stop` (exclusive) of a file; if `splits_characters`, both ends may lie inside a character."""
 
     path: Path
     start: int
@@ -49,7 +49,7 @@ class Part:
 
     @classmethod
     def whole(cls, path: Path) -> Part:
-        """Returns the part that is a whole file."""
+        """Returns a part that consists of the whole file."""
         return cls(path, 0, path.stat().st_size)
 
     @property
@@ -58,7 +58,7 @@ class Part:
 
 
 class Counts(NamedTuple):
-    """Counts by which a loss is divided. `words` counts the words between white space and the ends of lines."""
+    """Sizes of a text. `words` is the number of words between white space plus the number of ends of lines."""
 
     characters: int
     words: int
@@ -72,7 +72,7 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True)
 class TextFormat:
-    """Format of the files, and the unit that a training shuffles."""
+    """Format of text files, and the unit (line or document) that a training shuffles."""
 
     form: Form
     unit: Unit
@@ -85,7 +85,7 @@ class TextFormat:
         return (lines if self.unit == "line" else documents)(parts, tick)
 
     def encoded(self, piece: Piece, *, eos: bool) -> str:
-        """Returns the text to encode: `<eos>` replaces a line's end. JSON lines get a line feed without `<eos>`."""
+        """Returns the text to encode. With `eos` the end of a line is removed; otherwise JSON lines get a line feed."""
         text, end = piece
         if not end:
             return text
@@ -118,7 +118,7 @@ def lines(parts: Iterable[Part], tick: Tick) -> Iterator[Piece]:
 def json_lines(parts: Iterable[Part], field: str, tick: Tick) -> Iterator[Piece]:
     """Streams the text in `field` of each line's JSON object, except empty texts.
 
-    Raises `InvalidInput`, which names an invalid line. Half of a surrogate pair becomes U+FFFD.
+    Raises `InvalidInput`, which names the line, for an invalid line. Half of a surrogate pair becomes U+FFFD.
     """
     for part in parts:
         number, offset = 0, part.start
@@ -157,7 +157,7 @@ def _field(part: Part, raw: bytes, field: str, number: int, offset: int) -> str:
 
 
 def _ended(texts: Iterable[str]) -> Iterator[Piece]:
-    """Yields the pieces of one document; the final piece has the flag for the end."""
+    """Yields the texts of one document as pieces; the flag of the final piece is True."""
     before: str | None = None
     for text in texts:
         if before is not None:
@@ -168,7 +168,7 @@ def _ended(texts: Iterable[str]) -> Iterator[Piece]:
 
 
 def _between_words(blocks: Iterable[str]) -> Iterator[str]:
-    """Yields the same text, cut only before white space or within a word longer than `_MAX_WORD`."""
+    """Yields the text of the blocks, cut only before white space or within a word longer than `_MAX_WORD`."""
     rest = ""
     for block in blocks:
         rest += block
@@ -192,7 +192,7 @@ def _last_space(text: str) -> int:
 def decoded(part: Part, tick: Tick) -> Iterator[str]:
     """Yields the part's text in blocks. Raises `InvalidInput`, which names the first byte that is not UTF-8.
 
-    Bytes of characters that the part splits become surrogates (`surrogateescape`).
+    If the part begins or ends inside a character, the character's bytes become surrogates (`surrogateescape`).
     """
     offset = part.start
     decoder = getincrementaldecoder("utf-8")("surrogateescape" if part.splits_characters else "strict")

@@ -36,15 +36,15 @@ Template = str | list[dict[str, str]]
 def render_chat(template: Template, messages: Sequence[Mapping[str, str]], tokens: Mapping[str, str]) -> str:
     """Renders messages as a prompt, with special tokens written out, up to the start of the answer.
 
-    `tokens` maps names in templates to tokens: bos_token, eos_token … Raises `InvalidInput` for a template that is
-    invalid, has no default, or refuses the messages.
+    `tokens` maps names in templates to tokens: bos_token, eos_token … Raises `InvalidInput` if the
+    template is invalid or refuses the messages, or if several templates have no default.
     """
     from jinja2 import TemplateError, nodes
     from jinja2.ext import Extension, loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """`{% generation %}` marks the answers of the assistant; its body is rendered unchanged."""
+        """Jinja tag `{% generation %}`, which marks answers of the assistant; the tag's body is rendered unchanged."""
 
         tags = {"generation"}  # noqa: RUF012
 
@@ -121,8 +121,8 @@ bytes, the bound changes no token.
 class BPETokenizer(Tokenizer):
     """Byte-pair encoding of any text; `<eos>` ends a document.
 
-    A Hugging Face tokenizer may also put a token before each document (Llama's does, Qwen's does not), end a generation
-    at several tokens, lack some ids below its highest, and have a chat template: `config`.
+    A tokenizer from Hugging Face may also have, as `config` says: a token before each document (as Llama's), several
+    tokens that end a generation, unused ids, and a chat template.
     """
 
     level = "bpe"
@@ -167,7 +167,7 @@ class BPETokenizer(Tokenizer):
 
     @classmethod
     def train(cls, texts: Iterator[str], vocab_size: int) -> BPETokenizer:
-        """Learns at most `vocab_size` tokens; the same texts give the same tokens."""
+        """Creates a tokenizer by learning at most `vocab_size` tokens; the same texts give the same tokens."""
         check_size(vocab_size)
         model = HuggingFace(models.BPE())
         model.pre_tokenizer = pre_tokenizers.Sequence(
@@ -304,7 +304,7 @@ def _gpt2_pre_tokenizer() -> pre_tokenizers.PreTokenizer:
 
 
 def _token(model: HuggingFace, config: TokenizerConfig, role: str, names: Sequence[str] = ()) -> int | None:
-    """Id of the token that the configuration gives this role, else of the first existing token of `names`."""
+    """Returns the id of the configured token for this role, else of the first of `names` in the vocabulary."""
     if role in config.tokens:
         token_id: int | None = model.token_to_id(config.tokens[role])
         if token_id is not None:
@@ -322,9 +322,10 @@ def _is_token(model: HuggingFace, token_id: int) -> bool:
 def _set_added_tokens(
     model: HuggingFace, config: TokenizerConfig, bos: int | None, eos: int | None
 ) -> tuple[int | None, bool] | None:
-    """Token before a text, and whether `eos` ends the text; None without both, or with other tokens (BERT).
+    """Returns a pair: the token before a text, and whether `eos` ends a text. Changes the model's post-processor.
 
-    The configuration overrides `tokenizer.json` flag by flag; the model's post-processor is set accordingly.
+    If the configuration has no flags: None without tokens to add, or if other tokens are added (BERT). Each flag of the
+    configuration overrides `tokenizer.json`.
     """
     before, after = [], list[int]()
     if model.post_processor is not None:

@@ -30,9 +30,9 @@ _CHARACTERS = (*range(9, 0x3000), *range(0x3000, 0xD800, 64), *range(0xE000, 0x2
 def same_tokens(folder: Path, other: Path) -> bool:
     """Whether the tokenizers of both folders, and the source tokenizers in `source/`, give the same ids for a text.
 
-    True where `folder` has no tokenizer. The token before a document does not count. Neither the size of a vocabulary
-    nor its stored form proves equality, so single characters and every token of both, among random others, are encoded.
-    Takes a second or two for 100,000 tokens.
+    True if `folder` has no tokenizer. The token before a document is not compared. Vocabularies of equal size may
+    differ, and equal vocabularies may be stored differently, so the function compares the ids of single characters and
+    of random texts with every token of both tokenizers. Takes a second or two for 100,000 tokens.
     """
     for part in ("", "source"):
         if (folder / part / FILE).is_file():

@@ -36,7 +36,7 @@ class TokenizerConfig:
 
 
 def read_tokenizer_config(folder: Path) -> TokenizerConfig:
-    """Reads the tokenizer settings from the files of a folder; empty settings without files.
+    """Reads the tokenizer settings from the files of a folder; returns empty settings if there are no files.
 
     Raises `InvalidInput` for a file that is not a JSON object or not text, and for an invalid token id.
     """

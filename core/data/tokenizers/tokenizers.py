@@ -1,7 +1,7 @@
 """Tokenizers by bytes, characters and words; `core.data.tokenizers.bpe` has byte-pair encoding.
 
-A tokenizer is saved as JSON beside its data, and can be loaded without the data. Hugging Face's `tokenizer.json` is
-written too, for transformers.
+A tokenizer is saved as JSON beside its data, and can be loaded without the data. The file
+`tokenizer.json` for Hugging Face's transformers is written too.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _CODE_POINTS = 0x110000
 class Tokenizer(ABC):
     """A vocabulary of `vocab_size` tokens with the ids 0 … vocab_size - 1.
 
-    `eos` ends a line (words) or a document (bpe), `unknown` stands for words outside the vocabulary, `bos` is put
-    before every document; each may be None. `stops` end a generation. `special` are the tokens that encoding a text
-    never produces, by name: <mask>, <cls>, <sep>, <bos>, <eos>.
+    `eos` is the token that ends a line (words) or a document (bpe), `unknown` the token for words outside the
+    vocabulary, `bos` the token before every document; each may be None. `stops` are tokens that end a generation.
+    `special` maps names to tokens that encoding a text never produces: <mask>, <cls>, <sep>, <bos>, <eos>.
     """
 
     level: Level
@@ -69,7 +69,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def hugging_face(self) -> dict[str, bytes]:
-        """Returns files with which Hugging Face's transformers gives the same tokens; empty if it cannot."""
+        """Returns files for Hugging Face's transformers by name; empty if transformers cannot give the same tokens."""
 
     def encode(self, text: str) -> list[int]:
         """Encodes one text without bos and eos."""
@@ -92,7 +92,7 @@ class Tokenizer(ABC):
 
     @property
     def chat_template(self) -> Any:
-        """Chat template in Jinja, or several by name; None if the model has none."""
+        """Chat template in Jinja, or several templates with names; None if the tokenizer has no template."""
         return None
 
     def chat(self, text: str) -> list[int]:
@@ -127,7 +127,7 @@ class Tokenizer(ABC):
         return ids if self.eos is None else np.append(ids, np.int32(self.eos))
 
     def save(self, folder: Path) -> list[str]:
-        """Writes the tokenizer's files and those of Hugging Face into the folder; returns their names."""
+        """Writes the tokenizer into the folder, as `FILE` and as Hugging Face's files. Returns the files' names."""
         content = {"format": FORMAT, "level": self.level, **self._content()}
         files = {FILE: (json.dumps(content, ensure_ascii=False) + "\n").encode(), **self.hugging_face()}
         for name, text in files.items():
@@ -137,7 +137,7 @@ class Tokenizer(ABC):
 
 
 class _ClosedVocabulary(Tokenizer):
-    """A fixed set of bytes or code points, in the order of their ids."""
+    """Base class of tokenizers with a fixed set of bytes or code points, in the order of token ids."""
 
     def __init__(self, values: NDArray[Any], size: int) -> None:
         self._values, self.vocab_size = values, len(values)
@@ -163,7 +163,7 @@ class _ClosedVocabulary(Tokenizer):
 
 
 class ByteTokenizer(_ClosedVocabulary):
-    """The bytes of UTF-8: all 256, or only those given, in this order (enwik8 has 205)."""
+    """Tokenizer with a token per byte: all 256 bytes, or only the given bytes, in the given order (enwik8 has 205)."""
 
     level = "bytes"
 
@@ -198,7 +198,7 @@ class ByteTokenizer(_ClosedVocabulary):
 
 
 class CharacterTokenizer(_ClosedVocabulary):
-    """A fixed set of Unicode code points."""
+    """Tokenizer with a token per Unicode code point of a fixed set."""
 
     level = "characters"
 
@@ -228,7 +228,7 @@ class CharacterTokenizer(_ClosedVocabulary):
 
 
 class WordTokenizer(Tokenizer):
-    """Words between white space; `<eos>` ends each line, and a word outside the vocabulary is `<unk>`.
+    """Tokenizer of words between white space; `<eos>` ends each line, a word outside the vocabulary is `<unk>`.
 
     `words` are in the order of ids, the most frequent first, as adaptive softmax needs. Raises `InvalidInput` if
     `<eos>` or `<unk>` (or LM1B's `<S>` or `<UNK>`) is missing, or a word occurs twice.
@@ -249,7 +249,7 @@ class WordTokenizer(Tokenizer):
 
     @classmethod
     def of_texts(cls, texts: Iterable[str], vocab_size: int | None) -> WordTokenizer:
-        """Vocabulary of `<eos>`, `<unk>` and the words by falling frequency; ties are in order of first occurrence."""
+        """Returns a tokenizer of `<eos>`, `<unk>` and the words by falling frequency, ties by first occurrence."""
         counter: Counter[str] = Counter()
         for text in texts:
             counter.update(text.split())
@@ -260,7 +260,7 @@ class WordTokenizer(Tokenizer):
 
     @classmethod
     def from_file(cls, path: Path, vocab_size: int | None) -> WordTokenizer:
-        """Reads the first word of at most `vocab_size` lines. Raises `InvalidInput` for the reasons of the class."""
+        """Reads a vocabulary, the first word of at most `vocab_size` lines. Raises the errors of the class."""
         lines = (line.split(None, 1) for line in read_text(path).removeprefix("\ufeff").split("\n"))
         try:
             return cls([line[0] for line in lines if line][:vocab_size])
@@ -334,7 +334,7 @@ def hugging_face_files(
     unknown: str | None = None,
     config_fields: Mapping[str, Any] | None = None,
 ) -> dict[str, bytes]:
-    """Returns tokenizer.json with the parts in `tokenizer`, and tokenizer_config.json with `config_fields` added."""
+    """Returns two files: tokenizer.json with the fields of `tokenizer`, tokenizer_config.json with `config_fields`."""
     parts = ("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder")
     whole = {"version": "1.0", "added_tokens": [], **dict.fromkeys(parts), **tokenizer}
     names: dict[str, Any] = {

@@ -27,10 +27,10 @@ _INCOMPLETE = "\ufffd"
 
 @dataclass(frozen=True)
 class Sampling:
-    """Settings by which tokens are sampled.
+    """Settings of the sampling of tokens.
 
-    Logits are divided by `temperature` (0: greedy). The `top_k` most likely tokens stay, and of these the smallest set
-    with `top_p` of the probability (Holtzman et al. 2020). Equal seeds give equal texts.
+    Logits are divided by `temperature` (0: greedy). Only the `top_k` most likely tokens can be sampled, and of these
+    only the smallest set with `top_p` of the probability (Holtzman et al. 2020). Equal seeds give equal texts.
     """
 
     temperature: float = 1.0
@@ -75,9 +75,9 @@ def generate(
     memory: int | None = None,
     on_token: Callable[[int], None] | None = None,
 ) -> list[int]:
-    """Generates at most `tokens` tokens after the prompt; a final token of `stop` is left out.
+    """Returns at most `tokens` generated tokens; ends before the first token in `stop`.
 
-    Each token costs one forward pass over one position, with a cache of keys, values and the recurrence's cell.
+    Each token costs one forward pass over one position, because keys, values and cells of recurrences are cached.
 
     Args:
         never: tokens that are never generated.
@@ -157,7 +157,7 @@ class TextStream:
     """Decodes tokens as a stream of text.
 
     An incomplete character is delayed until its tokens are complete. Text after a line's end does not depend on
-    earlier tokens, so that only one line is decoded at a time.
+    earlier tokens, so only one line is decoded at a time.
     """
 
     def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = ()) -> None:
@@ -208,11 +208,11 @@ def generate_text(
     """Generates text after the prompt with a trained model; a translation model translates the prompt.
 
     Args:
-        memory: number of past tokens that are attended to. None: memory and clamp of the model's evaluation; all
-            tokens for models with a bounded number of positions.
+        memory: number of past tokens that are attended to. None selects memory and clamp of the model's evaluation
+            settings, or all tokens for models with a bounded number of positions.
         stop_at_end: whether to end at a token that ends a line (words) or a document (bpe).
-        chat: the prompt is a user's message in the model's chat template, and the text is the answer.
-        special: names of special tokens in the prompt mean these tokens, not their characters.
+        chat: whether the prompt is a user's message for the model's chat template, and the text is the answer.
+        special: whether names of special tokens in the prompt become these tokens instead of characters.
         on_text: called with each new piece of text.
 
     An empty prompt begins a new document. Translation uses beam search and ignores `sampling`. Raises the errors of

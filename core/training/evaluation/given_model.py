@@ -1,15 +1,15 @@
-"""Reads the model argument of a command, in any of these forms, and checks uploaded model folders.
+"""Reads the model argument of a command, which has one of these forms, and checks uploaded model folders.
 
-    a name            of the catalogue (`edgefront model list`); takes precedence over a file
-    a Hub id          of a published model (`edgefront model list --published`); a file takes precedence
-    a description     a JSON file
+    a name            in the catalogue (`edgefront model list`); takes precedence over a file of that name
+    a Hub id          of a published model (`edgefront model list --published`); a file of that name takes precedence
+    a description     of an architecture, a JSON file
     a config.json     of Hugging Face, or its folder
     a model folder    of a training or `edgefront model import`
     a GGUF file       of llama.cpp
 
 The first three forms have no weights. Torch is loaded only for weights, and gguf only for a GGUF file.
 
-An uploaded folder is not trusted, so that file sizes are bounded before reading, and every weight is checked.
+Uploaded folders are not trusted: file sizes are limited before reading, and every weight is checked.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ class _Location(NamedTuple):
 
 
 def architecture_of(model: str | Path) -> Architecture:
-    """Returns the architecture of a model in any form.
+    """Returns the architecture of a model in any form of the model argument.
 
-    Raises `NotFound` for a missing model, `ArchitectureError` for an invalid description, `InvalidInput` for a model
-    that a description cannot express.
+    Raises `NotFound` for a missing model, `ArchitectureError` for an invalid description, `InvalidInput` for an
+    architecture that a description cannot express.
     """
     location = _locate(model)
     if location.form == "name":
@@ -122,7 +122,7 @@ def is_gguf(model: str | Path) -> bool:
 
 
 def quantised_in(model: str | Path) -> str | None:
-    """Quantised formats of a GGUF file in words (Q4_1 and Q8_0); None otherwise. Raises as `architecture_of`."""
+    """Names the quantised formats in a GGUF file ("Q4_1 and Q8_0"), else None. Raises errors of `architecture_of`."""
     location = _locate(model)
     if location.form != "gguf":
         return None
@@ -154,7 +154,7 @@ def package_of(model: str | Path) -> Iterator[Package]:
 
 
 def unread_tokenizer(model: str | Path) -> str | None:
-    """Names the tokenizer files of a Hugging Face folder without the supported `tokenizer.json`; None otherwise."""
+    """Names the tokenizer files of a Hugging Face folder if the supported `tokenizer.json` is missing, else None."""
     folder = _hugging_face_folder(_locate(model))
     if folder is None or (folder / TOKENIZER).is_file():
         return None
@@ -205,7 +205,7 @@ def _locate(model: str | Path) -> _Location:
 
 
 def _hugging_face_folder(location: _Location) -> Path | None:
-    """Folder with the weights of a `config.json`; None if there are no weights, and for other forms."""
+    """Returns the folder of a `config.json` if the folder has weights; None otherwise, and for other forms."""
     if location.form != "config" or (location.path.name != CONFIG and not location.path.is_dir()):
         return None
     folder = location.path if location.path.is_dir() else location.path.parent
@@ -276,7 +276,7 @@ class _Scores(_Fact):
 
 
 class _Origin(_Fact):
-    """Facts of the parent of a pruned model, or of a teacher."""
+    """Accepted fields of `result.json` about the parent of a pruned model, or about a teacher."""
 
     name: _Text | None = None
     training: _Text | None = None
@@ -292,7 +292,7 @@ class _Pruning(_Fact):
 
 
 class _Facts(_Fact):
-    """Accepted facts of `result.json`, for the model card."""
+    """Accepted fields of `result.json`, which the model card shows."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     licence: _Licence | None = None
@@ -313,7 +313,7 @@ class _Facts(_Fact):
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """A checked model. `digest` is computed from the weights, the tokenizer and all files that affect the output."""
+    """A checked model. `digest` is the digest of the weights, the tokenizer and all other files that affect outputs."""
 
     architecture: Architecture
     facts: Mapping[str, Any]
@@ -326,12 +326,12 @@ def max_file_bytes(name: str) -> int | None:
 
 
 def model_files(folder: Path) -> dict[str, Path]:
-    """Returns the accepted files of a model folder, by path in the folder."""
+    """Returns the accepted files of a model folder: path in the folder → file."""
     return {name: folder / name for name in FILES if (folder / name).is_file()}
 
 
 def check_imported(folder: Path, *, name: str | None = None, licence: str | None = None) -> ImportedModel:
-    """Checks a folder and rewrites its `result.json` and model card; `name` and `licence` replace recorded ones.
+    """Checks a folder and rewrites its `result.json` and model card; `name` and `licence` replace the recorded values.
 
     Raises `InvalidInput`, without the folder's path, for a missing file, a file that is not JSON or safetensors, a
     missing or unknown tensor, a wrong shape or type, a number that is not finite, an architecture that differs from the
@@ -380,7 +380,7 @@ def _recorded(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def _without_path(folder: Path) -> Iterator[None]:
-    """Removes the path of the temporary folder from errors, and converts `UnicodeDecodeError`."""
+    """Context manager that removes the path of the folder from errors and converts `UnicodeDecodeError`."""
     try:
         yield
     except UnicodeDecodeError as error:

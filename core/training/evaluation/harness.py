@@ -35,15 +35,15 @@ class TrainedModel(LM):
         return self.name
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
-        """(context, continuation) → log-probability in nats, and whether greedy decoding gives the continuation."""
+        """Per (context, continuation): log-probability in nats, and whether greedy decoding gives the continuation."""
         return self.scorer.score([self.scorer.encoded(*request.args) for request in requests])
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
-        """(text,) → log-probability of the whole text in nats."""
+        """Returns the log-probability in nats of the whole text of each request (text,)."""
         return [self.scorer.whole(request.args[0]) for request in requests]
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
-        """(context, settings) → generated text; greedy unless `do_sample` is set."""
+        """Returns the generated text of each request (context, settings); greedy unless `do_sample` is set."""
         texts = []
         for request in requests:
             context, settings = request.args

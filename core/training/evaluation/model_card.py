@@ -50,7 +50,7 @@ _LICENCES = frozenset(
 
 
 def front_matter(architecture: Architecture, facts: Mapping[str, Any], name: str, library: Library) -> str:
-    """Returns the YAML head of a README, including its lines `---`. `facts` are those of `model_card`."""
+    """Returns the YAML head of a README, including its lines `---`. `facts` are described in `model_card`."""
     import yaml
 
     task, data = task_of(architecture), data_of(facts)
@@ -79,12 +79,12 @@ def task_of(architecture: Architecture) -> str:
 
 
 def data_of(facts: Mapping[str, Any]) -> DataSet | None:
-    """Returns the published data set in `facts`; None for a user's own data."""
+    """Returns the data set in `facts` if it is a published one; None for a user's own data."""
     return data_sets().get(str(facts.get("dataset")))
 
 
 def check_licence(given: str) -> str:
-    """Returns the identifier of a licence. Raises `InvalidInput` for text that is not a known identifier."""
+    """Returns the given licence. Raises `InvalidInput` if the text does not have the form of an identifier."""
     if LICENCE.fullmatch(given) is None:
         allowed = "an identifier of SPDX or the Hugging Face Hub, such as apache-2.0"
         raise InvalidInput(f"licence {given!r} is not an identifier. Give {allowed}", field="licence", allowed=allowed)
@@ -108,9 +108,9 @@ def licence_in(card: Path) -> str | None:
 
 
 def as_licence(licence: Any, name: Any = None) -> str | None:
-    """Returns the identifier of a licence in a card or GGUF file; `name` is the name of a licence given as `other`.
+    """Returns the identifier of a licence in a model card or GGUF file; None without a licence.
 
-    Several licences become one identifier. None without a licence.
+    Several licences become one identifier. If the licence is `other`, `name` replaces it.
     """
     if isinstance(licence, list):
         licence = "-and-".join(str(entry) for entry in licence)
@@ -122,7 +122,7 @@ def as_licence(licence: Any, name: Any = None) -> str | None:
 
 
 def forbids_derivatives(licence: str) -> bool:
-    """Whether the licence forbids derivatives: its name contains nd, such as cc-by-nd-4.0 or cc-by-nc-nd-4.0."""
+    """Whether the licence forbids derivatives, because its name contains nd, such as cc-by-nd-4.0."""
     return "nd" in licence.lower().split("-")
 
 
@@ -170,13 +170,13 @@ def model_card(
     library: Library = "edgefront",
     tokenizer: Tokenizer | None = None,
 ) -> str:
-    """Returns the README of a model folder that `library` loads, in Markdown.
+    """Returns the README, in Markdown, of a model folder for the library `library`.
 
-    `tokenizer` is the folder's tokenizer. All facts are optional:
-    name, training (its id), dataset, data_digest, level, recipe (complete), seed, steps, best_step, tokens, seconds,
+    `tokenizer` is the folder's tokenizer. `facts` are statements about the model from `result.json`, all optional:
+    name, training (id), dataset, data_digest, level, recipe (complete), seed, steps, best_step, tokens, seconds,
     licence (of the weights: an identifier of SPDX or the Hub); valid and test: loss, tokens, perplexity, bpc,
-    word_perplexity, bleu; measurements: of this model or of the same blocks, each with device, protocol, latency_ms,
-    latency_half_width_ms, peak_bytes and vocab_size.
+    word_perplexity, bleu; measurements: of a model with this architecture or with equal blocks, each with device,
+    protocol, latency_ms, latency_half_width_ms, peak_bytes and vocab_size.
     """
     parameters, kinds = count(architecture), Counter(block.kind for block in architecture.blocks)
     blocks = ", ".join(f"{number} {kind.replace('_', '-')}" for kind, number in kinds.items())
@@ -235,7 +235,7 @@ def _training(facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 def _named(origin: Mapping[str, Any] | None) -> str:
-    """Describes a parent or teacher model in words: name, training and digest of the weights."""
+    """Describes a parent or teacher model in words, by name, training and digest of the weights."""
     if not origin:
         return ""
     phrases = [str(origin[name]) for name in ("name", "training") if origin.get(name)]
@@ -252,7 +252,7 @@ def _taught(teacher: Mapping[str, Any]) -> str:
 
 
 def _changed(recipe: Mapping[str, Any]) -> str:
-    """Names the overridden fields of a named recipe, in which the training differs from the paper."""
+    """Names the fields in which the recipe of the training differs from the published recipe of the same name."""
     published_recipe = recipes().get(recipe.get("name", ""))
     if published_recipe is None:
         return ""

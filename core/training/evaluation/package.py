@@ -2,12 +2,12 @@
 
     model.safetensors    the parameters in the format of `core.nn.weights`; the metadata names the training data
     architecture.json    the canonical description
-    tokenizer.json …     files of the tokenizer, also for Hugging Face; a translation model has `source/` for the source
-    result.json          facts: recipe, data, steps, tokens, perplexity; written last
-    README.md            the facts for people (`core.training.evaluation.model_card`)
+    tokenizer.json …     files of the tokenizer, also for Hugging Face; `source/`: of a translation model's source
+    result.json          "facts" about the model: recipe, data, steps, tokens, perplexity …; written last
+    README.md            the same facts for people (`core.training.evaluation.model_card`)
     cuts.safetensors     the pruning study, if any (`core.training.pruning.study_file`)
 
-Only `Package.model` loads torch, so that a service can write ONNX files without torch.
+Only `Package.model` loads torch, so a service can write ONNX files without torch.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def write_package(
     """Writes the package of a trained model into `folder`, created if missing; existing files are replaced.
 
     Args:
-        facts: JSON; the facts for `model_card` are optional. `recipe` is a complete `Recipe`.
+        facts: content of `result.json`, with the keys of `model_card`, all optional. `recipe` is a complete `Recipe`.
         source_tokenizer: tokenizer of the text to translate.
 
     Every file is written atomically, and `result.json` last. Raises `Unavailable` if the disk is full.
@@ -68,8 +68,8 @@ def import_transformers(folder: Path, output: Path) -> BPETokenizer | None:
     """Writes the model of a Hugging Face folder as a package: float32 weights, tokenizer and licence.
 
     Returns the tokenizer, if any. `output` must be missing or an empty folder, and appears only when complete. Raises
-    `InvalidInput` for a model that a description cannot express, weights that do not fit, and a tokenizer with more
-    tokens than the model; `NotFound` without config.json or safetensors files; `Conflict` for an existing output.
+    `InvalidInput` for an architecture that a description cannot express, weights that do not fit, and a tokenizer with
+    more tokens than the model; `NotFound` without config.json or safetensors files; `Conflict` for an existing output.
     """
     from edgefront.core.data.tokenizers.bpe import BPETokenizer
     from edgefront.core.model_files.huggingface import TransformersWeights, read_architecture
@@ -124,7 +124,7 @@ def _import(
 
 
 def _name_of(source: Path) -> str:
-    """Name of a model: of its folder, of its file without suffix, or of its repository in the Hub's cache."""
+    """Returns a model's name: of the folder, the file (without suffix), or the repository in the Hub's cache."""
     path = source.resolve()
     if _SNAPSHOT.fullmatch(path.name) and path.parent.name == "snapshots":
         return path.parent.parent.name.rpartition("--")[2]
@@ -138,7 +138,7 @@ def write_new_package(
     tokenizer: Tokenizer | None,
     facts: Mapping[str, Any],
 ) -> None:
-    """Writes a package of float32 arrays by name into a new folder, which appears only when complete."""
+    """Writes a package with these weights (float32 arrays by name) into a new folder, visible only when complete."""
     draft = output.with_name(f".{output.name}.{uuid4().hex}.part")
     try:
         _write(draft, architecture, weights, tokenizer, None, facts)
@@ -172,7 +172,7 @@ def _write(
 
 
 def describe_as(package: Package, facts: Mapping[str, Any]) -> Package:
-    """Replaces the facts of a package and rewrites its card; weights and tokenizer stay."""
+    """Replaces all facts in `result.json` and rewrites the model card; weights and tokenizer stay."""
     digest = package.architecture.digest
     with whole_file(package.folder / CARD) as file:
         file.write(model_card(package.architecture, facts, tokenizer=package.tokenizer_if_any).encode())
@@ -181,7 +181,7 @@ def describe_as(package: Package, facts: Mapping[str, Any]) -> Package:
 
 
 def describe(folder: Path, **changes: Any) -> Package:
-    """Changes facts of a package (None removes a fact) and rewrites its card. Raises the errors of `read_package`."""
+    """Changes facts in `result.json` (None removes a fact), rewrites the card. Raises errors of `read_package`."""
     package = read_package(folder)
     return describe_as(
         package, {name: value for name, value in {**package.facts, **changes}.items() if value is not None}
@@ -189,7 +189,7 @@ def describe(folder: Path, **changes: Any) -> Package:
 
 
 def add_measurements(folder: Path | str, measured: Sequence[Mapping[str, Any]]) -> Package:
-    """Adds measurements to a package and its card; replaces a measurement of the same device and pass."""
+    """Adds measurements to a package; replaces measurements of equal device, protocol and model digest."""
     new = {(item["device"], item["protocol"], item["digest"]): item for item in measured}
     kept = [
         item
@@ -251,7 +251,7 @@ class Package:
         return self.tokenizer if (self.folder / FILE).is_file() else None
 
     def hugging_face_files(self) -> dict[str, bytes]:
-        """Tokenizer files and card for transformers, which `core.model_files.model_file.write_model` takes."""
+        """Tokenizer files and model card for transformers, in the form that `write_model` takes."""
         tokenizer = self.tokenizer_if_any
         files = {CARD: model_card(self.architecture, self.facts, "transformers", tokenizer).encode()}
         if tokenizer is not None:

@@ -33,10 +33,11 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Passage:
-    """Rows of a text. Row r predicts `sizes[r]` tokens from index `first[r]`, each from the preceding tokens.
+    """Parts of a text, called rows. Row r predicts `sizes[r]` tokens, starting at index `first[r]` of `tokens`.
 
-    The first `skips[r]` predictions are context and do not count. The token before a row's first prediction is `begin`,
-    or if None the preceding token of the text. `documents[r]` is the index of the row's sentence.
+    The first `skips[r]` predictions only serve as context: they are left out of the loss. The token before the first
+    prediction of a row is `begin`, or if `begin` is None the preceding token of the text. `documents[r]` is the index
+    of the sentence of row r.
     """
 
     tokens: NDArray[Any]
@@ -57,13 +58,13 @@ class Passage:
 
     @property
     def count(self) -> int:
-        """Number of predictions that count."""
+        """Number of predictions whose loss is summed."""
         return int((self.sizes - self.skips).sum())
 
     def columns(self, start: int, stop: int) -> tuple[Tokens, Tokens]:
         """Returns inputs and targets of columns `start` to `stop` (exclusive), int64 [rows, stop - start] each.
 
-        Targets that do not count and targets after the end of a row are `IGNORED`; inputs after the end are arbitrary.
+        Targets of skipped predictions and after the end of a row are `IGNORED`; inputs after the end are arbitrary.
         """
         columns = np.arange(start, stop)
         indices = np.minimum(self.first[:, None] + columns, len(self.tokens) - 1)
@@ -83,7 +84,7 @@ class Passage:
 def streams(tokens: NDArray[Any], rows: int, max_tokens: int | None = None) -> Passage:
     """Splits a text into `rows` rows of equal length; the final row may be shorter. Each row has a prediction.
 
-    A row's first input is the last target of the row before.
+    The first input of a row is the last target of the preceding row.
     """
     total = max(0, len(tokens) - 1)
     if max_tokens is not None:
@@ -99,7 +100,7 @@ def documents(
 ) -> Passage:
     """Returns a row for each document (or sentence) that has a prediction.
 
-    `max_tokens` limits the number of predictions; the first whole documents are taken, at least one.
+    `max_tokens` limits the number of predictions: only the first documents are taken, each whole, at least one.
     """
     edges = np.asarray(starts, np.int64)
     skipped = 0 if begin is not None else 1
@@ -118,7 +119,7 @@ def batched(passage: Passage, rows: int) -> Iterator[Passage]:
 
 
 def windows(passage: Passage, segment: int, memory: int) -> Iterable[Passage]:
-    """Splits rows into sliding windows: `segment` predictions after `memory` predictions that do not count.
+    """Splits rows into sliding windows: `segment` predictions after `memory` predictions as context only.
 
     Returns at most two passages: windows at the beginning of a row, which have less context, and all other windows.
     """
@@ -152,8 +153,8 @@ class Perplexity:
     exp(loss).
 
     `bpc` (bits per character) and `word_perplexity` are loss·n/characters/ln 2 and exp(loss·n/words) for a text of n
-    tokens, None if the number of characters or words is unknown. A perplexity above the range of floats is None too,
-    which occurs in a language without spaces, where a line is one word.
+    tokens, None if the number of characters or words is unknown. `word_perplexity` is also None if it exceeds the
+    range of floats, as in a language without spaces, where a whole line is one word.
     """
 
     loss: float
@@ -178,11 +179,11 @@ def perplexity(
     """Computes the model's perplexity on a split. The model must be on `device`; its mode is restored.
 
     A text of n tokens has n - 1 predictions, in `evaluation.rows` parallel streams of equal length. A stream begins
-    without memory, so that one row is exact, and each additional row has less context at its beginning. Results of
-    sliding windows and sentences do not depend on the number of rows.
+    without memory, so a single stream is exact, and each additional stream has less context at its beginning. Results
+    of sliding windows and sentences do not depend on the number of rows.
 
     With `evaluation.same_length` every token attends to `memory` + 1 keys, including its own; `clamp` replaces the
-    architecture's maximum relative distance. Both settings require relative attention.
+    architecture's maximum relative distance. Both settings require Transformer-XL's relative attention.
 
     Args:
         precision: precision of the forward passes (autocast); losses are summed in float64.
@@ -245,7 +246,7 @@ def first_token(tokenizer: Tokenizer, task: Task) -> int | None:
 
 
 class _Reader:
-    """Reads passages and sums their losses."""
+    """Runs the model on passages and sums the losses."""
 
     def __init__(
         self, model: LanguageModel, evaluation: Evaluation, device: torch.device, count: int, progress: Progress | None
@@ -256,7 +257,7 @@ class _Reader:
         self.total = torch.zeros((), dtype=torch.float64, device=device)
 
     def read_segments(self, passage: Passage) -> None:
-        """Reads a passage segment by segment, with past tokens as memory."""
+        """Adds the losses of a passage, read segment by segment with past tokens as memory."""
         cache = self.model.init_cache(passage.rows, "memory")
         for start in range(0, passage.length, self.evaluation.segment):
             inputs, targets = passage.columns(start, min(start + self.evaluation.segment, passage.length))
@@ -269,7 +270,7 @@ class _Reader:
         self._add(self.model(self._tensor(inputs), "none", window=self.window), targets)
 
     def translate(self, passage: Passage, source: Split) -> None:
-        """Reads each row as the translation of the source's document with the same index."""
+        """Adds the losses of rows that translate sentences of `source` (`passage.documents`: their indices)."""
         inputs, targets = passage.columns(0, passage.length)
         assert passage.documents is not None
         tokens, mask = padded([source.tokens[source.starts[i] : source.starts[i + 1]] for i in passage.documents])

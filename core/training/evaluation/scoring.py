@@ -32,9 +32,9 @@ Likelihood = tuple[float, bool]
 class TextScorer:
     """Scores and generates text with a trained model.
 
-    A model with memory across segments uses segment, memory and clamp of its recipe. A model with a bounded number of
-    positions sees the latest tokens that fit. `begin` is the token before a text without a context: the tokenizer's
-    BOS, else its EOS, else a line feed, a space or token 0.
+    A model with memory across segments uses segment, memory and clamp of the model's recipe. A model with a bounded
+    number of positions sees the latest tokens that fit. `begin` is the token before a text without a context: the
+    tokenizer's BOS, else its EOS, else a line feed, a space or token 0.
 
     Raises `InvalidInput` for a model that cannot continue a text.
     """
@@ -68,7 +68,7 @@ class TextScorer:
     def score(
         self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], progress: Callable[[int, int], None] | None = None
     ) -> list[Likelihood]:
-        """Likelihood of each continuation given its context, both as tokens. A context needs at least one token."""
+        """Returns the likelihood of each pair's second text, given the first (≥ 1 token); texts are token ids."""
         likelihoods: list[Likelihood] = [(0.0, True)] * len(pairs)
         order = sorted(range(len(pairs)), key=lambda i: -len(pairs[i][0]) - len(pairs[i][1]))
         with evaluating(self.model, self.device, "float32", self.evaluation.clamp):
@@ -83,8 +83,8 @@ class TextScorer:
     def whole(self, text: str) -> float:
         """Log-probability of a whole text in nats; every token is predicted once.
 
-        A model with a bounded number of positions reads windows of that length; the final window starts early enough
-        to be full.
+        A model with a bounded number of positions reads windows of this number of tokens; the final window starts early
+        enough to be full.
         """
         tokens = self.tokenizer.encode(text)
         step = self.max_length or max(1, len(tokens))

@@ -2,9 +2,9 @@
 
 Beam search works as in fairseq (Ott et al. 2019); greedy decoding is a beam of 1. At each step:
 
-1. Every token extends the `beam` best unfinished translations of a sentence.
-2. Of the 2·beam best results, a result that ends and is among the first `beam` is finished.
-3. The best unfinished results are continued, until `beam` translations are finished.
+1. Each of the `beam` best unfinished translations of a sentence is extended by every token.
+2. Among the `beam` best extended translations, those that end with the end token are finished.
+3. The `beam` best extended translations without end token continue, until `beam` translations are finished.
 
 The score of a finished translation is the sum of its tokens' log-probabilities, including the end token, divided by
 its length to the power of `length_penalty`.
@@ -33,7 +33,7 @@ from edgefront.core.training.recipes.recipe import Precision
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A translation: tokens without begin and end token, and length-normalised score in nats."""
+    """A translation: its tokens without begin and end token, and its length-normalised score in nats."""
 
     tokens: tuple[int, ...]
     score: float
@@ -120,8 +120,8 @@ class _Search:
     ) -> tuple[list[tuple[int, Hypothesis]], Tensor, Tensor, Tensor]:
         """Extends the unfinished hypotheses by one token.
 
-        Returns the newly finished hypotheses with the index of their sentence, and rows, tokens and totals of the
-        `beam` hypotheses that continue in each sentence.
+        Returns the newly finished hypotheses, each with the index of its sentence; and for the `beam` hypotheses that
+        continue in each sentence, their rows in `tokens`, their new tokens and their totals.
 
         `scores` [sentences·beam, vocabulary] are logits of the next token, `totals` [sentences, beam] log-probabilities
         of the `tokens` [sentences·beam, length] so far.
@@ -203,7 +203,7 @@ class Translations:
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], *, tokenize: Tokenize = "13a") -> Bleu:
-    """Corpus BLEU with one reference per sentence. Raises `InvalidInput` if there are none, or their numbers differ."""
+    """Corpus BLEU with one reference per sentence. Raises `InvalidInput` without sentences or if the numbers differ."""
     from sacrebleu.metrics.bleu import BLEU
 
     one_of("tokenize", tokenize, get_args(Tokenize))
