@@ -31,7 +31,7 @@ def _generations(results: Results) -> list[GenerationSamples]:
 
 
 def _time_ms(results: Results, name: Latency) -> float | None:
-    """Median over launches of the median of one time of a generation, ms; None if no launch generated text."""
+    """Median over launches of a launch's median of the generation time `name`, ms; None if no launch generated text."""
     medians = [median(generation.times(name)) for generation in _generations(results)]
     return median(medians) if medians else None
 
@@ -165,5 +165,7 @@ def is_whole(name: str) -> bool:
 
 
 def aggregate_figures(results: Results, tokens: int) -> dict[str, float | None]:
-    """Value of each of `MEASURED` by name. `tokens` is the number of tokens of one generation (0 in other modes)."""
+    """Aggregates the results of launches: name → value of each figure in `MEASURED`. `tokens` is the number of tokens
+    of one text generation; 0 if the launches do not generate text.
+    """
     return {name: each.aggregate(results, tokens) for name, each in FIGURES.items() if each.aggregate is not None}

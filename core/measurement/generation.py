@@ -6,10 +6,10 @@ from edgefront.core.measurement.protocol import Latency, MeasurementProtocol
 
 
 def parts(protocol: MeasurementProtocol) -> tuple[tuple[int, MeasurementProtocol], ...]:
-    """The forward passes whose times add up to the protocol's latency, each with the number of runs.
+    """Splits the protocol's latency into forward passes: pairs of a number of runs and the protocol of one pass.
 
-    A protocol of another mode is one pass. Every later token counts as the token in the middle of the generation, whose
-    time is about the mean of all later tokens.
+    A protocol of a mode other than generate is one pass. Every token after the first is replaced by the token in the
+    middle of the generation, because the middle token's time is about the mean.
     """
     if protocol.mode != "generate":
         return ((1, protocol),)
@@ -21,12 +21,12 @@ def parts(protocol: MeasurementProtocol) -> tuple[tuple[int, MeasurementProtocol
 
 
 def prompt_pass(protocol: MeasurementProtocol) -> MeasurementProtocol:
-    """Protocol of the forward pass over the prompt, in mode decode, which permits any number of tokens and context."""
+    """Protocol of the forward pass over the prompt, with mode decode because decode permits any numbers of tokens."""
     return protocol.model_copy(update={"mode": "decode", **_NO_GENERATION})
 
 
 def token_pass(protocol: MeasurementProtocol) -> MeasurementProtocol:
-    """Protocol of the forward pass of one later token, in the middle of the generation."""
+    """Protocol of the forward pass of the token in the middle of the generation."""
     before = protocol.memory_length + protocol.sequence_length + (protocol.new_tokens - 1) // 2
     return protocol.model_copy(
         update={"mode": "decode", "sequence_length": 1, "memory_length": before, **_NO_GENERATION}
@@ -34,12 +34,12 @@ def token_pass(protocol: MeasurementProtocol) -> MeasurementProtocol:
 
 
 def with_latency(protocol: MeasurementProtocol, latency: Latency) -> MeasurementProtocol:
-    """Returns the protocol with this time of the generation as the latency."""
+    """Returns the protocol with another time of the generation as the latency, such as `first_token`."""
     return MeasurementProtocol.model_validate({**protocol.model_dump(), "latency": latency})
 
 
 def last_length(protocol: MeasurementProtocol) -> int:
-    """Number of tokens of context, prompt and generation together."""
+    """Number of tokens at the end of a generation: context, prompt and new tokens together."""
     return protocol.memory_length + protocol.sequence_length + protocol.new_tokens
 
 

@@ -78,7 +78,7 @@ def _generation_costs(architecture: Architecture, protocol: MeasurementProtocol)
 def generation_passes(architecture: Architecture, protocol: MeasurementProtocol) -> tuple[Costs, Costs]:
     """Costs of the forward pass over the prompt, and of the forward pass of a token in the middle of the generation.
 
-    Raises `InvalidInput`, as `protocol_costs`, if one of both passes is impossible.
+    Raises the same `InvalidInput` as `protocol_costs` if either pass is impossible.
     """
     prompt = _pass_costs(architecture, protocol, "decode" if protocol.memory_length else "prefill")
     return prompt, _pass_costs(architecture, token_pass(protocol), "decode")
@@ -124,7 +124,7 @@ def runtime_fault(architecture: Architecture, protocol: MeasurementProtocol) -> 
 
 
 def _kv_cache_fault(architecture: Architecture, protocol: MeasurementProtocol) -> InvalidInput | None:
-    """The error if a head's width is not a multiple of the blocks in which llama.cpp quantises keys and values."""
+    """The error if a head's width is no multiple of llama.cpp's block size for quantised keys and values; else None."""
     if protocol.kv_cache not in GGUF_QUANTISED:
         return None
     for index, block in enumerate(architecture.blocks):

@@ -1,8 +1,8 @@
 """Checks whether a launch's result is possible: compares memory, speed, time and energy with physical bounds, and the
 times of a generation with each other.
 
-A device's facts give upper bounds of the device's speed, in operations and bytes per second. The lowest of three bounds
-holds:
+The hardware facts that a device reports give upper bounds of the device's operations and bytes per second. The lowest
+of three bounds holds:
 
 1. Peak performance: cores × clock × maximum operations of a core per cycle, with generous values for unknown facts.
 2. The speed of a small kernel when the agent started (`agents.device.kernel`), with a margin because a runtime may have
@@ -86,10 +86,10 @@ class Ceiling:
 
 
 def ceiling(facts: Mapping[str, Any], protocol: MeasurementProtocol, read_bytes: float) -> Ceiling:
-    """Returns the ceiling of a device with these facts (`core.schemas.agent.DeviceFacts` as JSON) under a protocol.
+    """Returns the maximum speed of a device under a protocol. `facts` is `core.schemas.agent.DeviceFacts` as JSON.
 
-    `read_bytes` is the minimum number of bytes that each forward pass reads. If no cache holds these bytes, the bounds
-    include the speed of the memory.
+    `read_bytes` is the minimum number of bytes that each forward pass reads. If `read_bytes` is larger than any cache,
+    the bounds include the speed of the memory.
     """
     extra = facts.get("extra", {})
     provider = Provider(protocol.provider)
@@ -117,8 +117,9 @@ def ceiling(facts: Mapping[str, Any], protocol: MeasurementProtocol, read_bytes:
 
 
 def _of_accelerator(extra: Mapping[str, Any], number_format: str, read_bytes: float) -> Ceiling:
-    """Returns the ceiling of an accelerator; `extra` has the facts with the speed of the agent's kernel. Caches are
-    several times as fast as memory, so the kernel's memory speed does not bound models that may fit into a cache.
+    """Returns the maximum speed of an accelerator; `extra` contains the speeds that the agent measured with a small
+    kernel. Caches are several times as fast as memory, so the measured memory speed does not bound models that may fit
+    into a cache.
     """
     of_any = "any accelerator of today"
     single, half = (_positive(extra.get(name), float("inf")) for name in (GPU_GFLOPS, GPU_HALF_GFLOPS))
@@ -140,7 +141,7 @@ def _bound(bound: tuple[float, str]) -> float:
 
 
 def _times(number_format: str, features: Collection[str], is_x86: bool) -> float:
-    """Ratio of the operations per cycle of a core in this number format to those in float32."""
+    """A core's operations per cycle in this number format, divided by the operations per cycle in float32."""
     if number_format == "float32":
         return 1.0
     if any(feature.startswith(("amx", "sme")) for feature in features) or (is_x86 and not features):
@@ -195,7 +196,7 @@ class Work:
 
     @classmethod
     def of(cls, costs: Counted, protocol: MeasurementProtocol, *, translates: bool) -> Work:
-        """Work of a forward pass with these costs. `translates`: the model has a source, which a pass may skip."""
+        """Work of a forward pass with these costs. `translates`: passes may skip the source of a translation model."""
         blocks = costs.weight_bytes * costs.decoder_parameters / max(1, costs.total_parameters)
         # The resident set contains only the embedding rows that were read, the used memory of a GPU is polled, and a
         # forward pass without logits has no output head.
@@ -224,13 +225,13 @@ class GenerationWork:
 
 
 def longest_s(elapsed_s: float) -> float:
-    """Maximum duration of a launch, in seconds, if the server counted `elapsed_s` seconds since the start."""
+    """Maximum duration of a launch, in seconds, if the server counted `elapsed_s` seconds since the launch's start."""
     return elapsed_s * CLOCKS_DIFFER + STARTED_LATE_S
 
 
 def over_time_too_early(result: LaunchResult, limit_s: float, elapsed_s: float) -> str | None:
-    """The reason, as a sentence, why a launch cannot have exceeded the time limit, by the duration that the agent
-    reports or the server counted; None if possible.
+    """Checks a report that a launch exceeded the time limit. Returns a sentence if the duration by the agent's clock or
+    by the server's clock (`elapsed_s`) is clearly below the limit; otherwise None.
     """
     taken_s = min(result.wall_s, longest_s(elapsed_s))
     if taken_s < LIMIT_REACHED * limit_s:

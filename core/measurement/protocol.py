@@ -231,7 +231,7 @@ class MeasurementProtocol(BaseModel):
 
     @model_validator(mode="after")
     def _llamacpp_can_pass(self) -> MeasurementProtocol:
-        """Checks that llamacpp can run the protocol: one sequence, of which only the final token is scored."""
+        """Checks that llamacpp can run the protocol: one sequence, with logits for the final token only."""
         if self.runtime != "llamacpp":
             return self
         for field, allowed in _LLAMACPP.items():
@@ -293,7 +293,7 @@ class MeasurementProtocol(BaseModel):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Fields whose equality makes measurements comparable. `int8` is named by its range of seven bits."""
+        """Fields that must be equal for measurements to be comparable. `int8` is named by its range of seven bits."""
         fields = self.model_dump(mode="json", exclude={"precision", "max_launches", "time_limit_s", "when_busy"})
         fields["weights"] = "int8_7bit" if self.weights == "int8" else self.weights
         later = {**_LATER_FIELDS, "kv_cache": "f32" if self.dtype == "float32" else "f16"}

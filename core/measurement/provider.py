@@ -36,7 +36,9 @@ class Provider:
 
     @property
     def on_nvidia(self) -> bool:
-        """Whether the provider uses an NVIDIA GPU, whose memory has inputs and outputs and whose state NVML reads."""
+        """Whether the provider uses an NVIDIA GPU. If so, the GPU's memory holds inputs and outputs, and NVML is
+        available.
+        """
         return self.hardware == "cuda"
 
     @property

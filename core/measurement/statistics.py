@@ -107,8 +107,8 @@ class LaunchVariance:
         """Pools the (number of launches, sum of squared deviations) of measurements with two launches or more.
 
         Robust: a measurement's variance is clipped at `CLIPPED` times the usual variance, and ignored above `LEFT_OUT`
-        times. The usual variance is the median over the measurements and the prior, so that a first measurement with
-        contradictory launches has no weight, and several measurements that agree outweigh the prior.
+        times. The usual variance is the median over the measurements and the prior. A first measurement with
+        contradictory launches therefore has no weight, and several measurements that agree outweigh the prior.
         """
         repeated = [(launches - 1, sum_squares) for launches, sum_squares in measurements if launches > 1]
         kept = repeated
@@ -155,15 +155,15 @@ def _narrowing(launches: int) -> float:
 
 
 def launches_needed(width: float, precision: float, most: int) -> int | None:
-    """Number of launches after which the half-width of an interval is at most `precision`. `width` is the half-width
-    after one launch; both are relative to the latency. None if more than `most` launches are needed.
+    """Number of launches until the half-width of a latency's interval is at most `precision`; None if above `most`.
+    `width` is the half-width after one launch. `width` and `precision` are relative to the latency.
     """
     half = math.asinh(width)
     return next((count for count in range(1, most + 1) if math.sinh(half * _narrowing(count)) <= precision), None)
 
 
 def tolerance(variance: LaunchVariance) -> float:
-    """Maximum distance, on the logarithm, of the medians of two launches of a model on a device with this variance."""
+    """Maximum difference between the log medians of two launches of one model that this variance explains."""
     spread = PRIOR_SPREAD if variance.relative is None else variance.relative
     return min(MAX_APART, max(MIN_APART, SPREADS_APART * spread))
 

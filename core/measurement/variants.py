@@ -43,8 +43,8 @@ def variants_of(
     formats: Sequence[WeightFormat] = (),
     kv_caches: Sequence[KvCache] = (),
 ) -> list[MeasurementProtocol]:
-    """Returns a distinct protocol for each possible combination. Empty runtimes or caches mean the protocol's own;
-    empty formats mean the runtime's defaults, mostly of 8 and 4 bits.
+    """Returns a protocol for each possible combination of runtime, format of weights and format of the cache. Empty
+    `runtimes` or `kv_caches`: those of the protocol. Empty `formats`: the runtime's defaults, mostly 8 and 4 bits.
 
     Raises `InvalidInput`, which names `formats` or `kv_caches`, if no runtime supports a requested format or cache.
     """
@@ -111,8 +111,8 @@ def measure_command(model: str, protocol: MeasurementProtocol, *, of_file: bool 
 
 
 def measure_options(protocol: MeasurementProtocol, *, of_file: bool = False) -> list[str]:
-    """The options with which `edgefront measure` follows the protocol. `of_file` means that the model is a GGUF file,
-    which already has number formats.
+    """The options with which `edgefront measure` follows the protocol. `of_file`: the model is a GGUF file, so the file
+    determines the number formats.
     """
     options: dict[str, Any] = {
         "runtime": protocol.runtime,

@@ -4,7 +4,7 @@
 2. The half-width of an interval is the number of standard deviations that covers 95 % of these errors (cross-conformal
    prediction: Vovk et al. 2005; Barber et al. 2021).
 
-No distribution of the errors is assumed, so that intervals also hold for a device that jumps between two speeds.
+No distribution of the errors is assumed, so intervals also hold for a device that jumps between two speeds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _AUDITS_OF_DOUBT = 4.0
 
 
 def folds(features: Floats, latency_ms: Floats) -> NDArray[np.int64]:
-    """(n,) fold of each row, at most 40 folds. Rows with equal features share a fold; the rows' order has no effect."""
+    """(n,) fold of each of n rows, at most 40 folds. Rows with equal features share a fold. Row order has no effect."""
     order = np.lexsort(np.column_stack([latency_ms, features]).T)
     ordered = features[order]
     first = np.concatenate([[True], (ordered[1:] != ordered[:-1]).any(axis=1)])
@@ -39,7 +39,7 @@ def folds(features: Floats, latency_ms: Floats) -> NDArray[np.int64]:
 
 
 def half_width(scores: Floats, terms: int) -> float:
-    """Number of standard deviations that covers 95 % of future errors, from n errors in standard deviations.
+    """Number of standard deviations that covers 95 % of future errors, from n past errors (`scores`, in the same unit).
 
     The number is the (n + 1)·0.95-th smallest error. Below 19 errors, the number is the larger of the largest error and
     Student's quantile, times a factor for the uncertainty of `terms` coefficients fitted to n launches.
@@ -55,12 +55,12 @@ def half_width(scores: Floats, terms: int) -> float:
 
 
 def widening(errors: Floats, half_widths: Floats) -> float:
-    """Factor, at least 1, by which audits widen intervals: the larger of two factors.
+    """Factor, at least 1, by which audits (measured random candidates) widen intervals: the larger of two factors.
 
     1. The ratio of the audits' standard deviation to the intervals', with the predictor's own intervals as a prior.
-    2. If more audits miss their interval than chance explains, the factor with which 95 % of the audits would not miss.
+    2. If more audits are outside their predicted intervals than chance explains: the factor that puts 95 % inside.
 
-    `errors` and `half_widths` are on the logarithm, one pair for each audit.
+    `errors` and `half_widths` are differences of logarithms, one of each for each audit.
     """
     if not len(errors):
         return 1.0
@@ -75,6 +75,6 @@ def widening(errors: Floats, half_widths: Floats) -> float:
 
 
 def beyond_chance(misses: int, count: int) -> bool:
-    """Whether `misses` or more of `count` 95 % intervals (at most 1000) would miss with a probability below 5 %."""
+    """Whether chance explains `misses` or more misses of `count` (at most 1000) 95 % intervals with less than 5 %."""
     chance = sum(math.comb(count, k) * (1 - LEVEL) ** k * LEVEL ** (count - k) for k in range(misses, count + 1))
     return chance < 1 - LEVEL

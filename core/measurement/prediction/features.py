@@ -1,8 +1,8 @@
 """Features for the prediction of latency: exact counts of the operations of one forward pass of an architecture.
 
-A feature counts multiply-accumulates (MAC) of one kind of product, elements that are read and written, or calls, which
-have a fixed cost. A device's latency is nearly a weighted sum of features (`core.measurement.prediction.latency`), so
-features also attribute latency to blocks.
+A feature counts multiply-accumulates (MAC) of one kind of product, elements that are read and written, or calls (each
+call has a fixed cost). A device's latency is nearly a weighted sum of features (`core.measurement.prediction.latency`),
+so features also attribute latency to blocks.
 
 Symbols: each of B sequences has n new tokens after M earlier tokens (at most w - 1 with a window of w), and K = M + n.
 The products are those of `core.architectures.cost.flops`. Blocks of a translation model's source count as blocks of the
@@ -71,7 +71,7 @@ _COLUMN = {name: column for column, name in enumerate(NAMES)}
 
 
 def features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
-    """(n, len(FEATURES)) features, summed over the forward passes of the protocol's latency; exact up to 2^53."""
+    """(n, len(FEATURES)) features, summed over the forward passes that the latency includes; exact up to 2^53."""
     counted, floats = np.zeros((len(shapes), len(FEATURES))), shapes.astype(float)
     for times, part in parts(protocol):
         run = pass_of(part)
@@ -83,7 +83,7 @@ def features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
 
 
 def features_by_block(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
-    """(n, L + 1, len(FEATURES)) features by block, whose sum is `features`; row L is for embedding and head."""
+    """(n, L + 1, len(FEATURES)) features of L blocks, then of embedding and head. Their sum is `features(…)`."""
     blocks, floats = shapes.kind.shape[1], shapes.astype(float)
     counted = np.zeros((len(shapes), blocks + 1, len(FEATURES)))
     for times, part in parts(protocol):
@@ -96,7 +96,7 @@ def features_by_block(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
 
 
 def pass_of(protocol: MeasurementProtocol) -> Pass:
-    """The forward pass of a protocol, whose mode must not be generate."""
+    """The forward pass that the protocol measures. The protocol's mode must not be generate."""
     assert protocol.mode != "generate"
     return Pass(
         protocol.batch,
@@ -144,7 +144,7 @@ def _of_ends(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Floats]]:
 
 
 def _of_blocks(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Floats]]:
-    """Yields the name and the (n, L) values of each feature of blocks; skips features of kinds that no row has."""
+    """Yields the name and the (n, L) values of each feature of blocks, except features of absent kinds of block."""
     shapes = executed_blocks(shapes, run)
     tokens = Tokens.of(shapes, run)
     new, kept = run.batch * tokens.new, run.batch * tokens.keys
@@ -227,7 +227,7 @@ def standardised(rows: Floats) -> tuple[Floats, Floats]:
 
 
 def farthest(rows: Floats, count: int) -> NDArray[np.int64]:
-    """Indices of `count` rows by farthest-point sampling (Gonzalez 1985), most central first. The first wins ties."""
+    """Indices of `count` rows by farthest-point sampling (Gonzalez 1985), central row first; earlier rows win ties."""
     centre, width = standardised(rows)
     scaled = np.round((rows - centre) / width, _DIGITS)  # equal on every platform
     chosen = [int(np.argmin(np.round((scaled**2).sum(axis=1), _DIGITS)))]

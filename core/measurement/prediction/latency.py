@@ -1,7 +1,8 @@
 """Predicts the latency of architectures on a device under a protocol, from launches of other architectures.
 
 1. Fit a weighted sum of features by non-negative least squares (`regression`).
-2. Fit a Gaussian process to the residuals of the logarithm (`Correction`), if better on unseen launches.
+2. Fit a Gaussian process to the residuals of the logarithm (`Correction`), if the process reduces the errors on unseen
+   launches.
 3. Calibrate the interval by the errors on unseen launches (`calibration`).
 
 The order of the launches has no effect.
@@ -84,8 +85,9 @@ class Part(NamedTuple):
 class Correction:
     """Correction of the logarithm of the latency by a Gaussian process, for effects of caches, kernels and threads.
 
-    The covariance is Matérn 5/2 over standardised descriptors with one length scale, chosen by marginal likelihood from
-    a small grid, equal on every platform. Far from the measurements the correction is zero.
+    The covariance is Matérn 5/2 over standardised descriptors with one length scale. The length scale is chosen by
+    marginal likelihood from a small grid, so the choice is equal on every platform. Far from the measurements the
+    correction is zero.
     """
 
     noise: float
@@ -154,8 +156,8 @@ class LatencyPredictor:
 
         Args:
             noise: relative standard deviation of one launch's median (`LaunchVariance.relative`), if known.
-            prior: predictors of other devices, or of this device under similar protocols, whose proportions of costs
-                are the prior.
+            prior: predictors of other devices, or of this device under similar protocols. The proportions of the costs
+                in these predictors are the prior.
 
         Raises `InvalidInput` if a value is wrong or there are fewer than three different architectures.
         """
@@ -228,8 +230,9 @@ class _Rows:
 
 @dataclass(frozen=True)
 class _Kind:
-    """A variant of the model: robust or not, and with or without a Gaussian process. Outliers come from a device that
-    jumps between speeds or from unusual architectures."""
+    """A variant of the model: with or without a robust loss, with or without a Gaussian process. Outliers come from
+    devices that jump between speeds or from unusual architectures.
+    """
 
     robust: bool
     kernel: Kernel | None
@@ -292,6 +295,6 @@ def _kinds(rows: _Rows, others: Sequence[Floats]) -> list[_Kind]:
 
 
 def _bounded(residuals: Floats) -> Floats:
-    """Clips outliers, so that a device that jumps between speeds does not distort the correction."""
+    """Clips outliers, because a device that jumps between speeds would otherwise distort the correction."""
     reach = _OUTLIER * robust_std(residuals)
     return np.clip(residuals, -reach, reach)

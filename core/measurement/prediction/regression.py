@@ -10,9 +10,9 @@
 
 The prior of s is equal shares, or the shares by other devices' costs.
 
-Some devices alternate between two latencies (clock, kernel), whose mean never occurs. The loss is therefore Huber's
-(1964), with a bound that falls with the number of launches. With a hundred launches the loss is nearly the absolute
-error, whose minimum is the more frequent latency.
+Some devices alternate between two latencies (clock, kernel), and the mean of the two never occurs. The loss is
+therefore Huber's (1964), with a bound that falls with the number of launches. With a hundred launches the loss is
+nearly the absolute error, and the fit is near the more frequent latency.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def fit(
     Args:
         noise: (n,) relative standard deviation of each latency.
         units: (p,) unit of each feature. A feature that no launch has gets the mean cost of the feature's unit ± 100 %.
-        others: (p,) costs on other devices, of which only proportions matter.
+        others: (p,) costs on each other device; only the proportions of the costs matter.
         robust: whether the loss is Huber's instead of the squared error.
     """
     rows = features / latency_ms[:, None]

@@ -1,4 +1,6 @@
-"""Compares targets: latency and memory of their baselines and frontier architectures on each target."""
+"""Compares targets (searches on one device each): latency and memory of all baselines and frontier architectures on
+each target's device.
+"""
 
 from __future__ import annotations
 
@@ -130,7 +132,7 @@ def _targets_of(
 
 
 def _measured(session: Session, each: _JobTarget, digests: Sequence[str]) -> dict[str, ComparedEntry]:
-    """Returns digest → measurement on the target's device by its protocol, of any job."""
+    """Returns architecture digest → measurement on the target's device by the target's protocol, by any job."""
     target = each.target
     variance = launch_variance(session, target.device_key, target.protocol_digest)
     has_figures = [
@@ -158,7 +160,7 @@ def _entry(row: Measurement | Candidate, half_width: float | None, **more: Any) 
 
 
 def _predicted(fit: DeviceFit, protocol: MeasurementProtocol, missing: Sequence[Candidate]) -> dict[str, ComparedEntry]:
-    """Returns digest → prediction, for architectures that support the protocol and need no extrapolation."""
+    """Returns architecture digest → prediction, without architectures that cannot run or would need extrapolation."""
     passing = []
     for candidate in missing:
         architecture = Architecture.parse(candidate.architecture)

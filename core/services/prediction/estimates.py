@@ -1,4 +1,5 @@
-"""Estimates a job before its submission, lists the reasons to refuse the job, and checks limits against predictions.
+"""Estimates the duration of a job before submission, lists the reasons to refuse the job, and checks the job's limits
+against predictions.
 
 One short session reads the data of the devices. Checks and fits take place outside the session. Nothing is stored.
 """
@@ -67,7 +68,7 @@ class _Known:
 def estimate(
     database: Database, principal: Principal, request: JobRequest, fits: Fits, settings: Settings | None = None
 ) -> JobEstimate:
-    """Returns the estimate of a job. Takes up to seconds, like a submission. `settings` as in `submit_job`."""
+    """Returns the estimate of a job. Takes up to seconds, like a submission. `settings` are those of `submit_job`."""
     principal.require(KeyRole.USER)
     resolution = resolve(database, principal, request, settings)
     request, job, errors = resolution.request, resolution.job, resolution.errors
@@ -232,7 +233,7 @@ LATEST = 60
 
 @dataclass(frozen=True)
 class PastLaunches:
-    """The latest launches of a device: by the same protocol, or by other protocols if there are none."""
+    """The latest launches of a device: by the same protocol or, if there are none, by other protocols."""
 
     same: Sequence[Row[Any]]
     others: Sequence[Row[Any]]
@@ -240,7 +241,7 @@ class PastLaunches:
     def pace(
         self, architectures: Sequence[Architecture], protocol: MeasurementProtocol, fit: DeviceFit | None
     ) -> tuple[float | None, Source]:
-        """Returns mean seconds per launch of these architectures by the protocol, and the source; None if unknown."""
+        """Returns the mean seconds per launch of these architectures (None if unknown), and the number's source."""
         if not architectures:
             return None, "unknown"
         passes = protocol.warmup + protocol.repeats
@@ -257,7 +258,7 @@ class PastLaunches:
 
 
 def past_launches(session: Session, device_keys: Sequence[str], protocol_digest: str) -> PastLaunches:
-    """Returns the latest launches of the first device key that has any."""
+    """Returns the latest launches of the first device key with launches by the protocol, else with any launches."""
     for key in device_keys:
         same = _latest(session, Launch.device_key == key, Measurement.protocol_digest == protocol_digest)
         if same:
@@ -286,7 +287,7 @@ def _overhead_s(past: Sequence[Row[Any]]) -> float:
 
 
 def _flops_per_ms(past: Sequence[Row[Any]]) -> float | None:
-    """Median speed of past launches, FLOPs per ms; None if no launch is readable."""
+    """Median speed of past launches, FLOPs per ms; None if this release can read none of the stored launches."""
     speeds = []
     for launch in past:
         try:
@@ -306,8 +307,8 @@ NO_LIMIT = 10.0
 
 
 def check_limits(database: Database, principal: Principal, request: JobRequest, fits: Fits) -> None:
-    """Raises `InvalidInput`, with the path of the limit, if even the fastest model of the space is predicted to take
-    far longer, or if a memory limit exceeds ten times the device's memory. Ignores other errors of the request.
+    """Raises `InvalidInput`, with the path of the limit, if the space's fastest model is predicted to be far slower
+    than a limit, or if a memory limit exceeds ten times the device's memory. Ignores other errors of the request.
 
     Takes up to seconds if a limit is below every measured latency of the device, else milliseconds.
     """

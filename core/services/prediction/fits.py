@@ -59,7 +59,7 @@ class DeviceFit:
 
     @property
     def note(self) -> str:
-        """Warning about the predictions of this device; empty if none is needed."""
+        """Warning about the predictions for this device; empty if there is no reason for a warning."""
         if self.hard_to_predict:
             return (
                 f"This device is hard to predict: the mean error is {self.latency.error:.1%} when each of "
@@ -103,7 +103,7 @@ class Fits:
         return FitInputs(key, protocol, newest, snapshots.current_device_data(session, *key))
 
     def fit(self, asked: FitInputs) -> DeviceFit | None:
-        """Returns the cached or a new fit, which takes up to a second; None for too few different architectures."""
+        """Returns the cached fit or a new fit (up to a second); None if too few architectures are measured."""
         with self._lock:
             kept = self._kept.get(asked.key)
         if kept is not None and kept.extent == asked.extent:
@@ -151,7 +151,7 @@ _NO_MORE = 1 << 30
 
 
 class Extent(NamedTuple):
-    """Version of a device's measurements: every measurement and launch changes it."""
+    """Version of a device's measurements by a protocol. Every new measurement or launch changes the version."""
 
     measurements: int
     launches: int
@@ -168,7 +168,7 @@ def extent(session: Session, device_key: str, protocol_digest: str) -> Extent:
 def measured_by_digest(
     session: Session, device_key: str, protocol_digest: str, digests: Collection[str]
 ) -> dict[str, Measurement]:
-    """Returns digest → measurement; of several seeds the one with the most launches."""
+    """Returns architecture digest → measurement; of several seeds, the measurement with the most launches."""
     query = select(Measurement).where(*measured_at(device_key, protocol_digest), any_of(Measurement.digest, digests))
     rows = session.scalars(query.order_by(Measurement.launches, Measurement.id.desc()))
     return {row.digest: row for row in rows}
@@ -177,7 +177,9 @@ def measured_by_digest(
 def launches_of(
     session: Session, device_key: str, protocol_digest: str, seed: int, digests: Collection[str]
 ) -> dict[str, int]:
-    """Returns digest → number of launches with weights of this seed; a large number if no more will be made."""
+    """Returns architecture digest → number of launches with this seed; a large number if no further launch will be
+    made.
+    """
     rows = session.execute(
         select(Measurement.digest, Measurement.launches, Measurement.state).where(
             Measurement.device_key == device_key,
@@ -191,7 +193,7 @@ def launches_of(
 
 
 def protocols(session: Session, device_key: str, most: int) -> list[tuple[MeasurementProtocol, int]]:
-    """Returns the protocols with the most measurements of a device, each with its number of measurements."""
+    """Returns the protocols with the most measurements of a device, each with the number of measurements."""
     count = func.count()
     groups = session.execute(
         select(func.min(Measurement.id), count)

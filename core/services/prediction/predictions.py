@@ -71,11 +71,11 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
     """Predicts latency, memory and quality of each architecture, with 95 % intervals. Takes up to seconds.
 
     Raises:
-        InvalidInput: an architecture is invalid or does not fit the protocol, or no such device supports the protocol;
-            names the field.
+        InvalidInput: an architecture is invalid or does not fit the protocol, or none of the devices supports the
+            protocol. The error names the field.
         NotFound: the device, class or named model does not exist.
-        Conflict: fewer than three different architectures were measured on the device by this protocol; lists its
-            other protocols.
+        Conflict: fewer than three different architectures were measured on the device by this protocol. The error lists
+            the device's other protocols.
     """
     principal.require(KeyRole.USER, KeyRole.VIEWER)
     protocol = request.protocol
@@ -125,7 +125,7 @@ def _law(
     architecture: Architecture, named: PerplexityPredictor | None, budget: TrainingBudget
 ) -> PerplexityPredictor | None:
     """Returns the scaling law that predicts the model's quality after this training; None if none covers the model.
-    `InvalidInput` names the field of a budget that the law does not permit, or that needs a law.
+    Raises `InvalidInput`, which names the field, if the law does not permit the budget, or if a budget has no law.
     """
     law = named or law_for(architecture)
     if law is not None:
@@ -184,7 +184,9 @@ def part_views(fit: DeviceFit, shapes: Shapes, row: int = 0) -> tuple[PartView, 
 
 
 def candidate_parts(database: Database, principal: Principal, candidate_id: str, fits: Fits) -> CandidateParts:
-    """Predicts latency and memory of a candidate by part. Takes up to seconds. `NotFound` for another owner's."""
+    """Predicts latency and memory of each part of a candidate. Takes up to seconds. `NotFound` for other owners'
+    candidates.
+    """
     with database.read() as session:
         candidate, job = candidate_of(session, principal, candidate_id)
         target = target_of(session, job, candidate.target_id)
@@ -228,7 +230,7 @@ def _too_few(
     measurements: int,
     device_class: str,
 ) -> Conflict:
-    """Returns the error for too few measurements, with alternatives."""
+    """Returns the error for too few measurements. The error suggests other protocols and the device's class."""
     there = [
         f"{used.one_pass} by {used.runtime} on {used.provider}, {used.threads} thread(s), batch {used.batch}, logits "
         f"{used.logits}, {used.number_format} ({count})"

@@ -1,4 +1,4 @@
-"""Predicted perplexities as the fields of views and rows, and notes on their data."""
+"""Predicted perplexities as fields of views and database rows, and notes on the data of the predictions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edgefront.core.store.sql import Document
 
 
 def perplexities(law: PerplexityPredictor | None, architectures: Sequence[Architecture]) -> list[Document]:
-    """Returns the quality fields of `PredictedView` for each architecture: empty documents without a predictor."""
+    """Returns the quality fields of `PredictedView` for each architecture, or empty documents if `law` is None."""
     if law is None or not architectures:
         return [{} for _ in architectures]
     shapes = Shapes.of(architectures)
@@ -40,21 +40,21 @@ def perplexities(law: PerplexityPredictor | None, architectures: Sequence[Archit
 
 
 def label_of(predicted: Document | None) -> str:
-    """Label of a stored prediction: its training data and training in about six words. Empty without a perplexity."""
+    """Label of a stored prediction: data and training in about six words. Empty if no perplexity is predicted."""
     return "" if predicted is None or predicted.get("perplexity") is None else str(predicted["label"])
 
 
 def perplexity_of(names: Iterable[str | None], law: PerplexityPredictor | None = None) -> str:
-    """Returns the training data of the scaling laws with these names. `law` is the job's law, if it is not shipped."""
+    """Returns the training data of the scaling laws with these names. `law` is the job's law if not a shipped law."""
     given = set(names)
     laws = dict(shipped_laws()) | ({} if law is None else {law.origin.name: law})
     return "; ".join(laws[name].about for name in laws if name in given)
 
 
 def law_note(request: JobRequest, law: PerplexityPredictor | None, datasets: Iterable[str] = ()) -> str:
-    """Returns a warning if a job's predictor was fitted to other data or models than the job's; else an empty string.
+    """Returns a warning if a job's data or models differ from those that the predictor was fitted to; else empty.
 
-    `datasets` are names of data sets that the job's models were trained on, besides the one in its proxy settings.
+    `datasets` are names of data sets that the job's models were trained on, besides the data set in `proxy_settings`.
     """
     space = spaces().get(request.space.name)
     if space is None or law is None:

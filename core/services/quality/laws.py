@@ -1,8 +1,8 @@
-"""Looks up scaling laws and pruning predictors: shipped ones, and the private ones of an owner.
+"""Looks up shipped scaling laws, and an owner's private scaling laws and pruning predictors.
 
 An owner's scaling laws are fitted to trainings of one kind (`quality.learning`). An owner's pruning predictors predict
-submodels of an imported model. A job keeps the scaling law that its search began with, so that generations are
-comparable. The job's answers use the newest version of that law.
+submodels of an imported model. A job's search uses one version of the scaling law, the version at the start of the
+search, so that generations are comparable. The job's answers use the newest version of the scaling law.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _REFINED: ColumnElement[bool] = OwnerLaw.base != ""
 
 
 def named(session: Session, owner: str, name: str) -> PerplexityPredictor:
-    """Returns the shipped or the owner's scaling law of this name. `InvalidInput` lists the existing ones."""
+    """Returns the shipped or the owner's scaling law of this name. `InvalidInput` lists all names if none exists."""
     if name in NAMES:
         return law_named(name)
     row = session.get(OwnerLaw, (owner, name))
@@ -67,7 +67,7 @@ def _parsed(document: str) -> PerplexityPredictor:
 
 
 def _existing(session: Session, owner: str) -> str:
-    """Names of the scaling laws that a job may use. `space.inherit` determines the pruning predictor of a job."""
+    """Names of the scaling laws that a job may name, joined by commas. Jobs cannot name pruning predictors."""
     own = select(OwnerLaw.name).where(OwnerLaw.owner == owner, _REFINED).order_by(OwnerLaw.name)
     return ", ".join([*NAMES, *session.scalars(own)])
 
@@ -81,7 +81,7 @@ def views(database: Database, principal: Principal) -> list[QualityLawView]:
 
 
 def _view(name: str, stored: Document) -> QualityLawView:
-    """View of an owner's scaling law. An unreadable row gives only its name, with the reason as its title."""
+    """View of an owner's scaling law. If the stored document is unreadable: only the name, with the reason as title."""
     reader = RowReader()
     view = reader.read(lambda: QualityLawView.model_validate(stored))
     unknown = dict.fromkeys(("family", "data", "split", "tokens", "trained", "source", "licence"), "")
@@ -98,7 +98,7 @@ def _view(name: str, stored: Document) -> QualityLawView:
 
 
 def law_view(database: Database, principal: Principal, name: str) -> QualityLawView:
-    """Returns one scaling law by name. `NotFound` lists the existing ones."""
+    """Returns the view of a scaling law by name. `NotFound` lists all names if none exists."""
     if name in NAMES:
         return QualityLawView.model_validate(summary(law_named(name)))
     with database.read() as session:
@@ -136,7 +136,7 @@ def check_covers(law: PerplexityPredictor, space: SearchSpace) -> None:
 
 
 def check_named(database: Database, owner: str, request: JobRequest) -> JobRequest:
-    """Returns the request if the named scaling law exists and covers the space; else `InvalidInput` names it."""
+    """Returns the request. Raises `InvalidInput` if its scaling law does not exist or does not cover the space."""
     name = request.proxy_settings.get("law")
     if not isinstance(name, str) or name in NAMES:
         return request
@@ -152,20 +152,20 @@ def check_named(database: Database, owner: str, request: JobRequest) -> JobReque
 
 
 def with_law(request: JobRequest, name: str | None) -> JobRequest:
-    """Returns the request with another scaling law; None selects the default of its space."""
+    """Returns the request with another scaling law; None selects the default scaling law of the request's space."""
     kept = {key: value for key, value in request.proxy_settings.items() if key != "law"}
     return request.model_copy(update={"proxy_settings": kept if name is None else {**kept, "law": name}})
 
 
 def scaling_law_of_request(session: Session, owner: str, request: JobRequest) -> PerplexityPredictor | None:
-    """Returns the predictor of a job with this request: the named one, or its space's default. None if no predictor
-    covers the space. Raises `InvalidInput` if the space or the named scaling law does not exist.
+    """Returns the predictor of a job with this request: the named predictor, or else the default of the space. None if
+    no predictor covers the space. Raises `InvalidInput` if the space or the named scaling law does not exist.
     """
     return _law_of(request, lambda name: named(session, owner, name))
 
 
 def law_of(session: Session, job: Job, request: JobRequest) -> PerplexityPredictor | None:
-    """Returns a job's predictor as of the start of its search. Raises like `scaling_law_of_request`."""
+    """Returns a job's predictor as of the start of the search. Raises the same errors as `scaling_law_of_request`."""
 
     def kept(name: str) -> PerplexityPredictor:
         if name in NAMES or job.law is None:
@@ -176,12 +176,12 @@ def law_of(session: Session, job: Job, request: JobRequest) -> PerplexityPredict
 
 
 def document_to_keep(law: PerplexityPredictor | None) -> str | None:
-    """Returns `Job.law` for a new job with this predictor: the document of an owner's law; None for a shipped law."""
+    """Returns the column `Job.law` of a new job: the JSON of an owner's predictor; None for a shipped one or none."""
     return None if law is None or law.origin.name in NAMES else to_text(law)
 
 
 def readable_law_of(session: Session, job: Job, request: JobRequest | None) -> PerplexityPredictor | None:
-    """Returns the predictor of a job's search for views. None also if this release lacks its space or scaling law."""
+    """Returns the predictor of a job's search; None if there is none, or if this release cannot read the job's."""
     try:
         return None if request is None else law_of(session, job, request)
     except InvalidInput:
@@ -191,10 +191,10 @@ def readable_law_of(session: Session, job: Job, request: JobRequest | None) -> P
 def law_of_answers(
     session: Session, job: Job, request: JobRequest | None, digests: Collection[str] = ()
 ) -> tuple[PerplexityPredictor | None, OwnerLaw | None]:
-    """Returns the predictor of a job's answers, and the owner's database row of this predictor (None if shipped).
+    """Returns the pair of the predictor of a job's answers and the predictor's database row (None if shipped).
 
-    This predictor is the newest refined law of the owner if the search uses a refined law, or if a refined law with
-    the search's base was fitted to models with these `digests` of the job. Else it is the predictor of the search.
+    This predictor is the owner's newest refined law (`learning`) if the search uses a refined law, or if a refinement
+    of the search's law was fitted to models of the job (with `digests`). Else it is the predictor of the search.
     """
     law = readable_law_of(session, job, request)
     if request is None or law is None or isinstance(law, PruningPredictor):
@@ -204,8 +204,8 @@ def law_of_answers(
 
 
 def refined_row(session: Session, owner: str, name: str, digests: Collection[str]) -> OwnerLaw | None:
-    """Returns the owner's scaling law of this name. For a shipped name: the newest refined law with this base that was
-    fitted to a model with one of these digests.
+    """Returns the owner's scaling law of this name. For a shipped name: the newest refinement of the shipped law that
+    was fitted to a model with one of these digests.
     """
     if name not in NAMES:
         return session.get(OwnerLaw, (owner, name))
@@ -218,7 +218,7 @@ def refined_row(session: Session, owner: str, name: str, digests: Collection[str
 
 
 def names_refined_law(request: JobRequest | None) -> bool:
-    """Whether a request names a refined law of its owner, so that its answers use the newest version of this law."""
+    """Whether a request names a refined law of the owner. If so, the answers use the newest version of this law."""
     name = None if request is None or request.space.inherit is not None else request.proxy_settings.get("law")
     return name is not None and name not in NAMES
 
@@ -250,8 +250,8 @@ def _law_of(request: JobRequest, find: Callable[[str], PerplexityPredictor]) -> 
 
 
 def for_budget(law: Law, budget: TrainingBudget) -> Law:
-    """Returns the predictor for this training budget; a training time must have a pace. `InvalidInput` names the field
-    if the predictor has only one budget.
+    """Returns the predictor for this training budget; a training time needs the speed of training (`Pace`).
+    `InvalidInput` names the field if the predictor has only one budget.
     """
     if budget.train_tokens is not None:
         return law.at_tokens(float(budget.train_tokens))

@@ -1,12 +1,12 @@
 """Refines scaling laws by an owner's trainings: one posterior for each owner and kind of training, replaced in place.
 
-1. A training that ends with a perplexity requests the work `LEARN` for its owner and kind (recipe and data,
-   `recipe_key`), in the transaction that stores the perplexity.
+1. The transaction that stores the perplexity of an ended training also requests the work `LEARN` for the training's
+   owner and kind (recipe and data, `recipe_key`).
 2. `learn` reads all ended trainings of this owner and kind, and groups them by the scaling law of the models' family
    (base law).
-3. The data of a training are the loss of its best checkpoint at that checkpoint's tokens, and earlier points of its
-   learning curve. Later points of the curve are ignored.
-4. The posterior and its leave-one-out predictions replace the former ones.
+3. The data of a training are the loss and tokens of the best checkpoint, and earlier points of the learning curve.
+   Later points are ignored.
+4. The new posterior and the new leave-one-out predictions replace the stored ones.
 
 Fits take seconds and hold no transaction. The same trainings give the same document, byte by byte.
 """
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 class LeftOut(TypedDict):
-    """Prediction of a trained model without the trainings of its shape; None if no perplexity can be predicted."""
+    """Prediction of a trained model by a fit without trainings of the same shape; None if unpredictable."""
 
     training_id: str
     digest: str
@@ -90,7 +90,7 @@ class CurvePoint(NamedTuple):
 
 
 def learn(database: Database, subject: str) -> None:
-    """Replaces the posteriors of an owner and a kind of training. `subject` is `KIND OWNER`. Thread-safe."""
+    """Replaces the stored posteriors of an owner for a kind of training. `subject` is `KIND OWNER`. Thread-safe."""
     recipe_key, _, owner = subject.partition(" ")
     for _ in range(ATTEMPTS):
         with database.read() as session:
@@ -110,7 +110,7 @@ def learn(database: Database, subject: str) -> None:
 
 
 def store_pruning_predictor(session: Session, owner: str, law: PruningPredictor, now: datetime) -> str:
-    """Stores a model's pruning predictor for its owner, unless it exists. Returns its name, a hash of its content."""
+    """Stores an owner's pruning predictor, unless stored already. Returns the name: a hash of the content."""
     content = hashlib.sha256(to_text(law.renamed("cuts")).encode()).hexdigest()
     named = law.renamed(f"cuts-{content[:16]}")
     if session.get(OwnerLaw, (owner, named.origin.name)) is None:
@@ -137,8 +137,8 @@ def row_of(
 
 
 def data_of_training(model: TrainedModel, curve: Sequence[CurvePoint]) -> tuple[int, tuple[CurvePoint, ...]]:
-    """Returns the data of a training: the tokens of its best checkpoint (the first with the least loss), and earlier
-    points of the learning curve, with losses relative to the best checkpoint.
+    """Returns a pair: the training tokens of the best checkpoint (the first with the least loss), and the earlier
+    points of the learning curve with losses relative to the best checkpoint.
     """
     usable = [point for point in curve if math.isfinite(point.loss)]
     if not usable:
@@ -203,10 +203,10 @@ def _curves(session: Session, trainings: Collection[str]) -> dict[str, list[Curv
 
 
 def _groups(trained: Sequence[TrainedModel]) -> list[tuple[ScalingLaw, list[TrainedModel], list[Architecture]]]:
-    """Groups the models by base law, ordered by its name. Models without a usable perplexity or a law are left out. The
-    order within a group does not depend on ids.
+    """Groups the models by the scaling law of their family (base law), in the order of the laws' names. Leaves out
+    models without a usable perplexity or a base law. The order within a group does not depend on ids.
 
-    For a base law with one budget, only the models with the most frequent length count.
+    If a base law has only one training budget, its group has only the models with the most frequent training length.
     """
     by_law: dict[str, tuple[ScalingLaw, list[TrainedModel], list[Architecture]]] = {}
     for model in trained:
@@ -237,7 +237,7 @@ def _fitted(
     curves: Mapping[str, Sequence[CurvePoint]],
     recipe_key: str,
 ) -> tuple[ScalingLaw, str, list[LeftOut]]:
-    """Returns the refined law, the name of its base law, and the leave-one-out prediction of each training."""
+    """Returns the refined law, the name of the base law, and the leave-one-out prediction of each training."""
     first = models[0]
     best = [data_of_training(model, curves.get(model.training_id, ())) for model in models]
     logs = [math.log(model.perplexity) for model in models]

@@ -46,7 +46,7 @@ def scores(
     architectures: Mapping[str, Document],
     now: datetime,
 ) -> dict[str, ProxyScore]:
-    """Returns digest → score, locked in the order of ids. Missing scores are created in the state `wanted`.
+    """Returns architecture digest → score, with the rows locked. Missing scores are created in the state `wanted`.
 
     The lock keeps workers from writing a score between this query and the commit of the wait for that score.
     """
@@ -90,7 +90,7 @@ def wait_for(session: Session, target_id: str, score_ids: Sequence[str]) -> None
 
 
 def waiting(session: Session, target_ids: Collection[str]) -> dict[str, int]:
-    """Returns target id → number of open scores that the target waits for. Targets that wait for none are left out."""
+    """Returns target id → number of unfinished scores that the target waits for, only for targets that wait."""
     query = (
         select(ProxyWait.target_id, func.count())
         .join(ProxyScore, ProxyScore.id == ProxyWait.score_id)
@@ -101,7 +101,7 @@ def waiting(session: Session, target_ids: Collection[str]) -> dict[str, int]:
 
 
 def waited_for(session: Session, score_id: str) -> ProxyScore | None:
-    """Returns the score if it is open and a live target waits for it."""
+    """Returns the score if it is unfinished and an active target waits for the score; otherwise None."""
     waits = (
         select(ProxyWait.score_id)
         .join(Target, Target.id == ProxyWait.target_id)
@@ -112,7 +112,7 @@ def waited_for(session: Session, score_id: str) -> ProxyScore | None:
 
 
 def forgotten(session: Session) -> dict[str, str]:
-    """Returns score id → owner, for open scores of live targets without a work item."""
+    """Returns score id → owner, for unfinished scores that an active target waits for and that have no work item."""
     item = select(WorkItem.subject).where(WorkItem.kind == WorkKind.SCORE, WorkItem.subject == ProxyScore.id)
     query = (
         select(ProxyScore.id, func.min(Job.owner))
@@ -158,7 +158,7 @@ class Trained(NamedTuple):
 
 
 def trained(session: Session, target_id: str) -> list[Trained]:
-    """Returns the owner's evaluations of a target's candidates, baselines included, newest first."""
+    """Returns the evaluations of a target's trained candidates and baselines by the job's owner, newest first."""
     query = (
         select(Candidate, Evaluation)
         .join(Job, Job.id == Candidate.job_id)
@@ -187,14 +187,14 @@ def trained(session: Session, target_id: str) -> list[Trained]:
 
 
 class Scores(NamedTuple):
-    """Number of evaluations of a target's candidates, and the time of the latest one."""
+    """Number of evaluations of a target's candidates, and the time of the latest evaluation."""
 
     number: int
     newest: datetime | None
 
 
 def scores_of(session: Session, target_ids: Collection[str]) -> dict[str, Scores]:
-    """Returns target id → number of evaluations of its candidates, and the time of the latest one."""
+    """Returns target id → number of evaluations of the target's candidates, and the time of the latest evaluation."""
     query = (
         select(Candidate.target_id, func.count(Evaluation.id), func.max(Evaluation.created_at))
         .join(Job, Job.id == Candidate.job_id)

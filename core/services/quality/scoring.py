@@ -1,7 +1,8 @@
 """Proxy scores of a job: computed at once without torch, or by workers. Each score is computed once for all jobs.
 
-A target requests the scores of its proposals and waits for them before any measurement. Each score is a work item
-(`core.services.work`). Scores are deterministic, so a result is accepted from any worker.
+A target (one device and protocol of a job) requests the scores of its proposals and waits for these scores before any
+measurement. Each score is a work item (`core.services.work`). Scores are deterministic, so a result is accepted from
+any worker.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def data_of(request: JobRequest, settings: Settings | None) -> str | None:
 
 
 def check_data(request: JobRequest, settings: Settings | None) -> str | None:
-    """Returns `data_of` if this machine has a data folder; else None, because only the workers have the data."""
+    """Returns the result of `data_of` if this machine has a data folder; else None: only the workers have the data."""
     return data_of(request, settings) if (settings or Settings()).data_folder.is_dir() else None
 
 
@@ -151,8 +152,8 @@ def scorer_of(
     """Returns the scorer of the job's candidates. `law` is the job's predictor.
 
     Args:
-        data: digest of the scores' data, because a name may refer to other data later. None: looked up by the name in
-            `request`, if any.
+        data: digest of the scores' data, because a name may refer to other data later. None: the data set that
+            `request` names, if any, is looked up.
         settings: locate the data. None reads them from the environment.
     """
     proxy, asked = proxy_of(request)
@@ -165,8 +166,8 @@ def scorer_of(
 def stored_scores(
     session: Session, target: Target, scorer: Scorer, architectures: Sequence[Architecture], now: datetime
 ) -> dict[str, Scored] | None:
-    """Returns digest → score by a proxy that needs torch; None while scores are missing. Missing scores are requested
-    from workers, which send `advance` when all are complete. The caller must hold the target's lock.
+    """Returns architecture digest → score by a proxy that needs torch; None while any score is missing. Requests
+    missing scores from workers; the last score advances the target. The caller must hold the target's lock.
 
     Scores that failed before the job was created are requested again: memory, data or packages may be available now.
     """
@@ -192,7 +193,7 @@ def stored_scores(
 
 
 def task_of(session: Session, score_id: str) -> ScoreTask | None:
-    """Returns the score to compute; None if the score exists, or no live target waits for it."""
+    """Returns the score to compute; None if the score is finished, or if no active target waits for the score."""
     row = score_queries.waited_for(session, score_id)
     return None if row is None else ScoreTask(row.id, row.architecture, row.proxy, row.settings, row.seed)
 
@@ -212,5 +213,5 @@ def store_score(session: Session, score_id: str, value: float | None, reason: st
 
 
 def resend(session: Session, now: datetime) -> None:
-    """Requests open scores of live targets that have no work item. The sweep calls this function."""
+    """Requests unfinished scores that have no work item, if an active target waits. The periodic sweep calls this."""
     work.request(session, WorkKind.SCORE, score_queries.forgotten(session), now)

@@ -62,7 +62,7 @@ PUBLISHED: tuple[PublishedRanking, ...] = (
 
 
 def trust_of(session: Session, job: Job, request: JobRequest, target: Target | None = None) -> ProxyTrust:
-    """Returns published figures on the proxy in the job's space; for a target also ρ over its trained candidates."""
+    """Returns published figures on a job's proxy in the job's space; for a `target`, also ρ of its trained models."""
     live = None if target is None else _live(score_queries.trained(session, target.id))
     space = spaces().get(request.space.name)
     found = trust(request.space.name, request.proxy, "" if space is None else space.caveat, live)
@@ -73,7 +73,8 @@ def trust_of(session: Session, job: Job, request: JobRequest, target: Target | N
 
 def trained_of(session: Session, target_id: str, dataset: str | None = None) -> list[score_queries.Trained]:
     """Returns the perplexities of the target's largest group of candidates with equal data set (`dataset` if given),
-    recipe, length and split; of equally large groups the one on the test split. Only the newest score per model counts.
+    recipe, length and split; of equally large groups, the group evaluated on the test split. Only a model's newest
+    score is used.
     """
     groups: dict[tuple[str, ...], dict[str, score_queries.Trained]] = {}
     for score in score_queries.trained(session, target_id):
@@ -85,7 +86,7 @@ def trained_of(session: Session, target_id: str, dataset: str | None = None) -> 
 
 
 def _live(trained: Iterable[score_queries.Trained]) -> LiveTrust | None:
-    """Returns ρ over the largest group of models with equal training and evaluation; the newest score per model."""
+    """Returns ρ over the largest group of models with equal training and evaluation, by each model's newest score."""
     groups: dict[tuple[str, ...], dict[str, score_queries.Trained]] = {}
     for score in trained:
         if score.metric in QUALITIES:
@@ -128,7 +129,7 @@ def trust(space: str, proxy: str, caveat: str = "", live: LiveTrust | None = Non
 
 
 def live_of(dataset: str, metric: str, proxies: Sequence[float], quality: Sequence[float]) -> LiveTrust | None:
-    """Returns ρ of proxies and qualities of trained models (higher is better in both); None for fewer than three."""
+    """Returns Spearman's ρ of trained models' proxies and qualities (higher is better); None for fewer than three."""
     if len(proxies) < MIN_PAIRS:
         return None
     rho = spearman(proxies, quality)

@@ -1,17 +1,18 @@
-"""The state machine of a target: baselines → reference point → generations → refining → finished.
+"""The state machine of a target (a job's search on one device): baselines → reference point → generations → refining →
+finished.
 
 Refining returns to the search if further launches find the best model beyond the limits.
 
 1. `advance` takes a step that needs only rows, under the target's row lock, or returns a `ComputeStep`.
 2. `ComputeStep.compute` runs without a session.
-3. `store` writes the result if the target still waits for the step, else discards the result. Then the target is
-   advanced again.
+3. `store` writes the result if the target still waits for the step, else discards the result. The caller then calls
+   `advance` again.
 
 These steps are idempotent: repeated, late or killed steps lead to the same candidates. The snapshot of a generation is
 stored before its algorithm is called, and the proposals depend only on the snapshot and the target's seed.
 
-All services lock in one order: targets, measurements, launches, jobs, each by id. Events lock the job, so a step ends
-its transaction after writing events.
+All services lock rows in one order: targets, measurements, launches, jobs; rows of one table by id. Events lock the
+job, so a step ends its transaction after writing events.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def store(
 ) -> bool | ComputeStep:
     """Writes a computed step in the caller's transaction. Returns whether another step is possible at once.
 
-    Of a generation this writes the next `STORE_BATCH` proposals and returns the step while proposals are left: the
+    For a generation, a call writes the next `STORE_BATCH` proposals. Returns the step while proposals are left: the
     caller must commit and call again. Nothing is written if the target no longer waits for the step (another worker was
     faster, or the job was paused or has ended). `settings` configure the training of a supernet; None reads them from
     the environment.
@@ -194,7 +195,7 @@ def _stands(session: Session, target: Target, step: ComputeStep) -> bool:
 
 
 def _unfinished(session: Session, target: Target) -> Generation | None:
-    """Returns the target's partly stored generation; None if there is none."""
+    """Returns the target's generation if only some proposals are stored; otherwise None."""
     if target.generation < 0:
         return None
     last = job_queries.find_generation(session, target.id, target.generation)
@@ -209,7 +210,7 @@ def fail(session: Session, target_id: str, note: str, now: datetime) -> None:
 
 
 def stalled(session: Session, now: datetime) -> list[str]:
-    """Returns ids of the targets of running jobs for which the sweep sends `advance` again."""
+    """Returns ids of the targets of running jobs that the periodic sweep must advance again."""
     active = job_queries.active_targets(session)
     requests = {job.id: job.request for _, job in active}
     read = {job_id: JOB_REQUEST.read_or(request, None) for job_id, request in requests.items()}
@@ -226,7 +227,7 @@ def stalled(session: Session, now: datetime) -> list[str]:
 
 
 def _must_end(target: Target, request: JobRequest | None, began: datetime | None, now: datetime) -> bool:
-    """Whether a target's time is over, or this release cannot read its request."""
+    """Whether a target's time is over, or this release cannot read the job's request."""
     try:
         PROTOCOL.read(target.protocol)
         LIMITS.read(target.limits)
@@ -236,8 +237,8 @@ def _must_end(target: Target, request: JobRequest | None, began: datetime | None
 
 
 def _catch_up(session: Session, request: JobRequest, target: Target, now: datetime) -> bool:
-    """Repairs the effects of a crash or a pause: applies known results and adds missing launches, up to
-    `CATCH_UP_BATCH` each. Returns whether more may be left.
+    """Repairs the effects of a crash or a pause: applies at most `CATCH_UP_BATCH` known results and adds at most as
+    many missing launches. Returns whether more may be left.
     """
     lacking = candidate_queries.without_launches(session, target.id, CATCH_UP_BATCH)
     with_results = candidate_queries.with_results(session, target.id, CATCH_UP_BATCH)
@@ -281,8 +282,8 @@ def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime
 
 
 def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool | ComputeStep:
-    """Begins the next generation once no candidate of the latest one waits for a first or repeated launch. Continues a
-    partly stored generation.
+    """Begins the next generation when no candidate of the latest generation waits for a first or repeated launch.
+    Continues a generation of which only some proposals are stored.
     """
     unfinished = _unfinished(session, target)
     budget = plan.job.request.budget.candidates
@@ -322,7 +323,7 @@ def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -
 def _ask(
     session: Session, target: Target, plan: SearchPlan, number: int, left: int | None, now: datetime
 ) -> bool | ComputeStep:
-    """Returns the step that computes a generation; False while one of its inputs is missing."""
+    """Returns the step that computes the generation; False while an input of the step is missing."""
     step = ComputeStep(target.id, number, plan, target.seed, target.proxy_data, most=left)
     needs, search = plan.algorithm.needs(number), plan.algorithm
     if Need.CANDIDATE_POOL in needs:
@@ -363,8 +364,8 @@ def _end_search(session: Session, target: Target, why: str, now: datetime) -> bo
 def _candidate_pool(
     session: Session, target: Target, request: JobRequest
 ) -> Sequence[tuple[Genome, Document, float]] | None:
-    """Returns all candidates of the job's original targets; None while such a target is active, because the pool must
-    be final.
+    """Returns all candidates of the job's original targets; None while an original target is active, because the
+    candidates are not final before.
     """
     own = [
         sibling

@@ -1,4 +1,4 @@
-"""The computation of a target's next step, without a session: proposals, costs and scores.
+"""Computes the proposals, costs and scores of a target's next step, without a database session.
 
 A computation takes from milliseconds to many seconds, so it holds no transaction or connection
 (`core.services.search.advance`).

@@ -66,7 +66,8 @@ def propose(
     """Stores candidates of the target's generation with their scores, and adds their launches.
 
     Candidates without a score, or with weights larger than the device's memory, become infeasible at once. Existing
-    measurements are applied at once. `begins` is the size of the generation if these are its first candidates.
+    measurements are applied at once. `begins` is the size of the generation if these candidates are the first of the
+    generation.
     """
     devices = job_queries.devices_of(session, target.device_key)
     memory = max(filter(None, (_memory(device, plan.protocol) for device in devices)), default=None)
@@ -125,8 +126,8 @@ def apply_known_results(
 def missing_launches(
     session: Session, candidates: Iterable[Candidate], measurements: Mapping[str, Measurement], each_baseline: int
 ) -> list[str]:
-    """Returns measurement ids of the missing launches of these candidates; an id occurs twice for two launches.
-    Baselines need `each_baseline` launches, other candidates one.
+    """Returns a measurement id for each missing launch of these candidates, so an id can occur twice. Baselines need
+    `each_baseline` launches, other candidates one launch.
     """
     needed = {
         candidate.measurement_id: each_baseline if candidate.role == CandidateRole.BASELINE else 1
@@ -187,7 +188,7 @@ def _row(
 
 
 def _memory(device: Device, protocol: MeasurementProtocol) -> int | None:
-    """Memory for a model on this device, bytes; None if unknown."""
+    """Memory that a model can use on this device, bytes; None if unknown."""
     if Provider(protocol.provider).shares_host_memory:
         size: int | None = device.facts.get("memory_bytes")
         return size

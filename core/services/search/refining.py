@@ -1,11 +1,10 @@
 """Refining: further launches after the search, for candidates that may change the frontier or the answer.
 
-1. A candidate is uncertain if the 95 % interval of its latency is wider than the protocol's precision, and the
-candidate
-   is on the frontier, or would be with the lower end of the interval. Uncertain candidates and baselines get further
-   launches.
-2. If the goal is the best model within limits, only that model and the largest stock model within the limits get
-   further launches, so that each has at least two.
+1. A candidate is uncertain if the 95 % interval of the latency is wider than the protocol's precision, and the
+candidate is on the frontier, or would be with the lower end of the interval. Uncertain candidates and baselines get
+further launches.
+2. If the goal is the best model within limits, only the best model and the largest stock model within the limits get
+   further launches, at least two launches each.
 3. Then models that a single launch put just beyond the limits get a second launch.
 4. If the best model is found beyond the limits, the target returns to the search.
 """
@@ -66,8 +65,8 @@ DISTURBED = 0.75
 
 
 def refine(session: Session, request: JobRequest, target: Target, now: datetime) -> bool | ComputeStep:
-    """Adds launches of uncertain candidates until none is left or the budget is spent. Then adds launches of depths and
-    models that a single launch decided. Ends the target when no launch is left to add.
+    """Adds launches of uncertain candidates until no candidate is uncertain or the budget is spent. Then adds launches
+    of stock models and other models that were judged by one launch. Ends the target when no launch is left to add.
     """
     if has_one_answer(request):
         ahead = target_ahead(session, target)
@@ -114,7 +113,7 @@ def uncertain(session: Session, target: Target, most: int | None = None) -> list
 
 
 def optimism(protocol: MeasurementProtocol, variance: LaunchVariance) -> dict[int, float]:
-    """Returns number of launches → factor from latency to the lower end of its interval, if that is too wide."""
+    """Returns number of launches → factor from a latency to the interval's lower end, if the interval is too wide."""
     factors: dict[int, float] = {}
     for number in range(1, protocol.max_launches):
         half = relative_half_width(number, variance)
@@ -128,7 +127,7 @@ def optimism(protocol: MeasurementProtocol, variance: LaunchVariance) -> dict[in
 
 
 def _left(session: Session, target: Target) -> int:
-    """Remaining budget of further launches; 0 in a job with one answer for the targets without the answer."""
+    """Remaining budget of further launches; 0 if the job has one answer over all targets and another target has it."""
     request = JOB_REQUEST.read(session.get_one(Job, target.job_id).request)
     if has_one_answer(request) and target_ahead(session, target) is not None:
         return 0
@@ -188,8 +187,8 @@ def _refinable(
 
 
 def _last_depth(session: Session, target: Target, request: JobRequest) -> ComputeStep | None:
-    """Returns the step that proposes another depth of the stock model, if further launches moved the deepest one within
-    the limits beyond the limits. Else None.
+    """Returns the step that proposes another depth of the stock model, if further launches found the deepest stock
+    model within the limits to be beyond the limits. Else None.
     """
     every = candidate_queries.baselines(session, target.id)
     if request.goal != Goal.BEST_WITHIN_LIMITS or not every or target.candidates >= candidate_queries.MAX_BASELINES:
@@ -206,7 +205,7 @@ def _last_depth(session: Session, target: Target, request: JobRequest) -> Comput
 
 
 def _excluded_once(session: Session, request: JobRequest, target: Target) -> list[str]:
-    """Returns measurement ids of models that one launch put just beyond the limits and that would change the answer."""
+    """Returns measurement ids of models that one launch put just beyond the limits and that could be the answer."""
     score, ties = None, False
     if has_one_answer(request):
         best = best_of_job(session, target)
@@ -227,7 +226,7 @@ def _excluded_once(session: Session, request: JobRequest, target: Target) -> lis
 
 
 def is_reopened(session: Session, request: JobRequest, target: Target) -> bool:
-    """Whether later launches found the search's best model beyond the limits."""
+    """Whether launches after the end of the search found the best model of the search beyond the limits."""
     if request.goal != Goal.BEST_WITHIN_LIMITS or demand.has_live_launch(session, target):
         return False
     last = job_queries.find_generation(session, target.id, target.generation + 1)
@@ -245,7 +244,9 @@ def is_reopened(session: Session, request: JobRequest, target: Target) -> bool:
 
 
 def reopen(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool:
-    """Returns the target to the search, whose latest generation is computed again with the present results."""
+    """Puts the target back into the state of searching. The latest generation is computed again with the present
+    results.
+    """
     ended = job_queries.find_generation(session, target.id, target.generation + 1)
     job_queries.remove_generation(session, None if ended is None else ended.id)
     baselines = candidate_queries.baseline_count(session, target.id)
@@ -257,14 +258,14 @@ def reopen(session: Session, target: Target, plan: SearchPlan, now: datetime) ->
 
 
 def opening(baselines: int, measured: int, plan: SearchPlan) -> str:
-    """Returns a note about the baselines and the algorithm."""
+    """Returns a note with the number of baselines that could not be measured and the algorithm's own note."""
     without = baselines - measured
     note = f"{without} of {baselines} baselines could not be measured; the comparison uses the others."
     return " ".join(text for text in (note if without else "", plan.algorithm.note) if text)
 
 
 def _closing(session: Session, target: Target) -> str:
-    """Returns the note of a finished target: why its search ended, and why latencies are uncertain."""
+    """Returns the note of a finished target: why the search ended, and why some latencies are uncertain."""
     notes = [target.note]
     if target.refinements and _left(session, target) < 1 and uncertain(session, target, 1):
         further = f"{target.refinements:,} further launch{'' if target.refinements == 1 else 'es'}"

@@ -1,10 +1,10 @@
-"""The input of a generation, stored with it and restored exactly: snapshot of the search and data of the device.
+"""Stores and exactly restores the input of a generation: a snapshot of the search, and data of the device.
 
 A snapshot stores only the results that changed since the previous generation (candidate number, state, latency, peak
 memory, launches, and in mode generate the times), so the total size is linear in the number of candidates. Constant
 columns are read from the candidates' rows.
 
-Device data (baselines, measurements of other jobs, priors from other devices) store measurement ids with their figures.
+Device data (baselines, measurements of other jobs, priors from other devices) store measurement ids with figures.
 Architectures are read from the measurements' rows.
 """
 
@@ -35,7 +35,7 @@ _Result = tuple[str, float | None, int | None, int, Times]
 
 
 def take(session: Session, target_id: str, generation: int) -> tuple[Items, Snapshot]:
-    """Takes the current results of a target's search: the changes to store with `generation`, and the snapshot."""
+    """Returns a pair: the changed results to store with `generation`, and the snapshot of all current results."""
     before = _folded(job_queries.snapshots(session, target_id, generation - 1))
     rows = candidate_queries.search_rows(session, target_id)
     now: dict[int, _Result] = {
@@ -188,7 +188,9 @@ def load_device_data(session: Session, stored: Document) -> DeviceData:
 
 
 def _beside(session: Session, device_key: str, protocol_digest: str) -> Document:
-    """Returns measurements of similar devices, and the scatter of launches."""
+    """Returns `priors` (measurements of other devices by this protocol) and `noise` (scatter of this device's
+    launches).
+    """
     return {
         "priors": [
             _figures(

@@ -1,4 +1,4 @@
-"""The supernet of a target's search: requests the supernet's training, and passes its result to the algorithm."""
+"""The supernet of a target's search: requests the training, and passes the trained probabilities to the algorithm."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from edgefront.core.store.tables import Job, Target, Training
 
 
 def wanted_supernet(search: ParSupernet, snapshot: Snapshot, owner: str, settings: Settings) -> SupernetRequest:
-    """Returns the training request of a search's supernet, without the fields of the target (`request_training`).
+    """Returns the training request of a search's supernet; `request_training` adds the fields of the target.
 
     Reads the data set's manifest, so call this outside transactions. `InvalidInput` if the data set is not prepared.
     """
@@ -49,7 +49,7 @@ def wanted_supernet(search: ParSupernet, snapshot: Snapshot, owner: str, setting
 def request_training(
     session: Session, job: Job, target: Target, asked: SupernetRequest, settings: Settings, now: datetime
 ) -> None:
-    """Creates the supernet's training, and notes at the target that it waits for the training."""
+    """Creates the supernet's training, and stores in the target's note that the target waits for the training."""
     named = replace(
         asked,
         name=f"{job.name[:60]} {target.name[:20]} supernet",
@@ -64,8 +64,8 @@ def request_training(
 def result(
     session: Session, target: Target, search: ParSupernet, training: Training, now: datetime
 ) -> list[Probabilities] | None:
-    """Returns the supernet's probabilities for each seed; None while the training runs, or if it failed. A failed
-    training ends the target. The end of a training advances its target.
+    """Returns the supernet's probabilities for each seed; None while the training runs, or if the training failed. A
+    failed training ends the target. The end of a training advances its target.
     """
     if training.state in (TrainingState.FAILED, TrainingState.CANCELLED):
         reason = f": {training.reason}" if training.reason else ""
