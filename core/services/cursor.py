@@ -1,4 +1,4 @@
-"""Pages of rows, and opaque cursors: the position where a page ended, as text that clients send back unchanged."""
+"""Reads rows in pages. A cursor is an opaque text that states where a page ended; clients send it back unchanged."""
 
 from __future__ import annotations
 

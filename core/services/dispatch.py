@@ -32,8 +32,8 @@ _log = logging.getLogger(__name__)
 
 
 def queue_name(settings: Settings) -> str:
-    """Returns the default queue's name. With `memory://`, which services of one process share, it has a database's
-    hash.
+    """Returns the default queue's name. The name in an embedded service contains a hash of the database URL, because
+    several embedded services in one process share the broker `memory://`.
     """
     if not settings.embedded:
         return "edgefront"

@@ -31,7 +31,7 @@ _COLUMNS = ("number", "kind", "data", "created_at")
 
 @dataclass(frozen=True)
 class Entry:
-    """Event without its number. `kind` and `data` as in `core.schemas.messages`; `target_id` for logs of jobs only."""
+    """Event without a number. `kind` and `data`: see `core.schemas.messages`. Only jobs' events have a target."""
 
     kind: JobEventKind | TrainingEventKind
     data: Document

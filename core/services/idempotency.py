@@ -1,4 +1,4 @@
-"""Support for the header Idempotency-Key: a repeated request with the same key returns what the first one created."""
+"""Header Idempotency-Key: a repeated request with the same key returns what the first request created."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Former = TypeVar("Former")
 
 
 def request_digest(stored: Document) -> str:
-    """Returns the SHA-256 of a request, which reveals that a key was reused for a different request."""
+    """Returns the SHA-256 of a request, to detect a key that is reused for a different request."""
     return hashlib.sha256(json.dumps(stored, sort_keys=True).encode()).hexdigest()
 
 
@@ -36,13 +36,13 @@ def check_key(key: str) -> None:
 
 
 def check_same(former_digest: str, digest: str, former: str) -> None:
-    """Raises `Conflict` if the request differs from the one that created `former` with the same key."""
+    """Raises `Conflict` if the key was used before for a different request, which created `former`."""
     if former_digest != digest:
         raise Conflict(f"this Idempotency-Key was used for another request, which created {former}")
 
 
 def add_once(session: Session, rows: Sequence[Base], former: Callable[[], Former]) -> Former | None:
-    """Adds rows with a unique key. Returns None, or the result of `former` if a concurrent request was faster."""
+    """Adds rows with a unique key, and returns None. If a concurrent request added them first, returns `former()`."""
     try:
         with session.begin_nested():
             session.add_all(rows)

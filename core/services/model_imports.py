@@ -48,10 +48,11 @@ def import_model(
     licence: str | None = None,
 ) -> tuple[TrainingView, bool]:
     """Stores the model of a complete archive. Returns the training of the model, and whether this training is new: if
-    the owner has already imported the same weights, tokenizer and study of cuts, the existing training is returned.
+    the owner has already imported the same weights, tokenizer and importance study, the existing training is returned.
 
     Raises:
-        InvalidInput: the archive is not a tar archive of a model, or the model is incomplete; names the wrong tensor.
+        InvalidInput: the archive is not a tar archive of a model, or the model is incomplete; the message names the
+            wrong tensor.
         TooLarge: a file is too large.
         BoundReached: the owner's files would exceed their limit.
         Unavailable: the disk is full.
@@ -105,8 +106,8 @@ def _row(owner: str, training_id: str, model: ImportedModel, **request: str | No
 
 
 def _law_of_cuts(folder: Path, model: ImportedModel) -> PruningPredictor | None:
-    """Returns the pruning predictor of the archive's study of cuts; None without a study. Raises `InvalidInput` if the
-    study is damaged or belongs to another model.
+    """Returns the pruning predictor from the archive's importance study; None if the archive has no study. Raises
+    `InvalidInput` if the study is damaged or belongs to another model.
     """
     if not (folder / CUTS).is_file():
         return None

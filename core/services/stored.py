@@ -68,7 +68,8 @@ UNREADABLE = (InvalidInput, NotFound, ValidationError, LookupError, TypeError, V
 
 
 class RowReader:
-    """Reads the JSON documents of one row for a view, so that a row of another release does not break the whole list.
+    """Reads the JSON documents of one row for a view. Unreadable documents, for example of another release, raise no
+    error.
 
     `note` names the unreadable documents, with the reasons.
     """

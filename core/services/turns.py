@@ -1,8 +1,8 @@
 """Turns: the order in which a queue serves its owners, by start-time fair queueing (Goyal, Vin, Cheng 1996).
 
 Each request gets a number, its turn, and a queue serves the lowest turn first. A new request gets the turn that is
-served now, or one above the owner's highest turn. So owners with many requests alternate, and a single request waits
-for at most one request of each other owner.
+served now, or one above the owner's highest turn. So owners with many requests alternate, and an owner's only request
+waits for at most one request per other owner.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FIRST = 1.0
 
 @dataclass(frozen=True)
 class TurnQueue:
-    """Rows of a queue: their table, and the SQL conditions for waiting and for served rows."""
+    """Rows of a queue: their database table, and the SQL conditions for waiting and for served rows."""
 
     table: type[Launch] | type[Training] | type[WorkItem]
     waiting: tuple[ColumnElement[bool], ...]

@@ -1,8 +1,8 @@
 """Work items: background work, the order in which it is done, and the worker that does each item.
 
 A message names a kind of work and a subject. The worker that receives the message requests this item, then claims the
-next item of the queue, which may be another one. The rows decide who does what, and a message only wakes a worker, so a
-lost, late or repeated message does no harm.
+next item of the queue, which may be another item. The database rows decide which worker does which item, and a message
+only wakes a worker, so a lost, late or repeated message does no harm.
 
 Each queue serves its owners by turns (`services.turns`). A claim expires `CLAIM` after it was last extended, and then
 another worker may claim the item.
@@ -47,7 +47,7 @@ class Outcome(Enum):
 
 
 class Queue(NamedTuple):
-    """A broker queue and its kinds of work, which share their turns."""
+    """A broker queue and its kinds of work. Items of all these kinds are served by one order of turns."""
 
     name: str
     """Name of the queue; empty for the default queue."""
@@ -100,8 +100,8 @@ class Claim:
 def request(session: Session, kind: WorkKind, subjects: Mapping[str, str], now: datetime) -> None:
     """Requests a work item for each subject (subject → owner).
 
-    A waiting item keeps the earlier of the two turns. An item in progress is requeued when it ends, because its worker
-    may have read older rows.
+    A waiting item that is requested again keeps the earlier of its two turns. An item in progress is requeued when it
+    ends, because its worker may have read older rows.
     """
     by_owner: dict[str, list[str]] = {}
     for subject, owner in subjects.items():
@@ -150,7 +150,7 @@ def claim(session: Session, queue: Queue, holder: str, slots: int, now: datetime
 
 
 def extend(session: Session, held: Claim, now: datetime) -> bool:
-    """Extends the claim by `CLAIM`. Returns False if the claim is lost."""
+    """Sets the claim to expire after `CLAIM` from now. Returns False if the claim is lost."""
     statement = update(WorkItem).where(_is(held)).values(claimed_until=now + CLAIM)
     return bool(session.execute(statement.returning(WorkItem.fence)).first())
 

@@ -20,7 +20,7 @@ _LISTED = 5
 
 
 class _Kind(NamedTuple):
-    """Kind of identifier, with its columns and prefix."""
+    """Kind of identifier: its database columns, its prefix, and the command that lists the identifiers."""
 
     id: SQLColumnExpression[str]
     owner: SQLColumnExpression[str] | None
@@ -43,7 +43,7 @@ _KINDS: dict[IdentifiedKind, _Kind] = {
 def find(session: Session, principal: Principal, kind: IdentifiedKind, text: str) -> str:
     """Returns the only identifier that matches the text and that the caller may see.
 
-    Raises `NotFound` without a match, and `InvalidInput`, which lists the matches, if there are several.
+    Raises `NotFound` if no identifier matches, and `InvalidInput` with a list of the matches if several match.
     """
     listing = _KINDS[kind].listing
     matches = _matches(session, principal, kind, text) if is_storable(text) else []
@@ -67,7 +67,7 @@ def find(session: Session, principal: Principal, kind: IdentifiedKind, text: str
 
 
 def _matches(session: Session, principal: Principal, kind: IdentifiedKind, text: str) -> list[str]:
-    """Returns the matching identifiers, newest first; at most `_LISTED + 1` of them."""
+    """Returns up to `_LISTED + 1` matching identifiers, newest first."""
     column, prefix = _KINDS[kind].id, _KINDS[kind].prefix
     newest = _visible(principal, kind).order_by(column.desc())
     if kind == "device" and (named := list(session.scalars(select(Device.id).where(Device.name == text)))):

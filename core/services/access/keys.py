@@ -93,7 +93,7 @@ def create_key(
     expires_at: datetime | None = None,
     credential: DeviceCredential | None = None,
 ) -> tuple[ApiKey, str]:
-    """Creates a key, and returns the key and its secret. `credential` is given for the role agent, and only then."""
+    """Creates a key. Returns the key and its secret. `credential` is required for the role agent and only for it."""
     if (role == KeyRole.AGENT) != (credential is not None):
         raise InvalidInput(
             "the role agent is for device credentials only", field="role", value=role, allowed="admin, user or viewer"
@@ -191,8 +191,8 @@ def _is_last(key: ApiKey, valid: Sequence[ApiKey]) -> bool:
 def require_valid_key(session: Session, principal: Principal, now: datetime) -> None:
     """Raises `Unauthenticated` if the caller's key was revoked or has expired since authentication.
 
-    Every use case that creates a secret calls this in its transaction, after locking the device if there is one,
-    because a revocation of the device's credentials takes the same lock.
+    Every use case that creates a secret calls this function in the same transaction. If the key belongs to a device,
+    the device is locked first, because a revocation of the device's credentials takes the same lock.
     """
     if session.scalar(select(ApiKey.id).where(ApiKey.id == principal.key_id, *_is_valid(now))) is None:
         raise Unauthenticated("the key was revoked, or has expired")
@@ -214,7 +214,7 @@ def key_view(key: ApiKey, secret: str | None = None) -> KeyView:
 
 
 def open_web_session(session: Session, principal: Principal, now: datetime) -> str:
-    """Opens a browser session, which ends after a week or with the key. Returns the secret for the session's cookie."""
+    """Opens a browser session, for a week or until the key ends, and returns the secret for the session's cookie."""
     if principal.device_id is not None:
         raise Forbidden("a device credential cannot open a browser session")
     secret = new_secret("efw")

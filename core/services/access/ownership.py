@@ -19,7 +19,7 @@ _Row = TypeVar("_Row", Candidate, Target)
 
 
 def can_read(principal: Principal, owner: str) -> bool:
-    """Whether the caller may read the owner's rows. Agents may not read any, because they only lease and report."""
+    """Whether the caller may read the owner's rows. Agents may read no rows: they only lease and report launches."""
     return principal.role != KeyRole.AGENT and (principal.reads_all or principal.owner == owner)
 
 
@@ -32,7 +32,7 @@ def job_of(session: Session, principal: Principal, job_id: str) -> Job:
 
 
 def target_of(session: Session, job: Job, target: str | None) -> Target:
-    """Returns a target of the job by id or name; None means the first target. `NotFound` lists the existing targets."""
+    """Returns a target of the job by id or name; None: the first target. `NotFound` lists existing targets."""
     targets = select(Target).where(Target.job_id == job.id).order_by(Target.position)
     named = targets if target is None else targets.where(or_(Target.id == target, Target.name == target))
     row = session.scalar(named.limit(1)) if target is None or is_storable(target) else None
@@ -69,5 +69,5 @@ def training_of(session: Session, principal: Principal, training_id: str) -> Tra
 
 
 def is_storable(text: str) -> bool:
-    """Whether both databases can store this text: Postgres refuses NUL and lone surrogates."""
+    """Whether PostgreSQL and SQLite can both store this text: PostgreSQL refuses NUL and lone surrogates."""
     return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)

@@ -30,7 +30,7 @@ def is_unused(session: Session, device_id: str, token: EnrolmentToken, nonce: st
 
 
 def revoke_pending_keys(session: Session, device_id: str, now: datetime) -> None:
-    """Revokes a device's unused credentials. The version stays, because no process caches unused credentials."""
+    """Revokes a device's unused credentials. No cache is cleared, because no process caches unused credentials."""
     query = update(ApiKey).where(ApiKey.device_id == device_id, ApiKey.pending, ApiKey.revoked_at.is_(None))
     session.execute(query.values(revoked_at=now))
 

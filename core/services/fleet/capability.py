@@ -1,6 +1,6 @@
-"""Decides which measurement protocols a device can run, by the facts that the device's agent reports.
+"""Decides which measurement protocols a device can run, from the hardware and runtimes that the device's agent reports.
 
-The answers are cached in this process, so that facts are read only after a change and not with every lease.
+The answers are cached in this process, so a device's reported data is read only after a change, not at every lease.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def _reads_kv_cache(runtime: Document, protocol: MeasurementProtocol) -> bool:
 
 
 def first_unsupported(devices: Sequence[Document], protocol: MeasurementProtocol) -> tuple[str, str] | None:
-    """Returns the first protocol field that no device supports together with the fields before it, and the supported
-    values. None if one device supports all fields.
+    """Returns a pair: the first protocol field that no device supports in combination with the preceding fields, and
+    the supported values. Returns None if one device supports all fields.
     """
     with_mode = [facts for facts in devices if protocol.mode in modes_of(facts)]
     if not with_mode:
@@ -107,9 +107,9 @@ def reported_facts(facts: DeviceFacts) -> Document:
 
 
 def mark_unsupported(facts: Document, protocol: MeasurementProtocol, message: str) -> Document | None:
-    """Returns the facts with an entry that the device does not support the protocol; None if `extra` is full.
+    """Returns the device's facts with a note that the protocol is unsupported; None if `extra` has no room for a note.
 
-    The agent sends its facts again when its process starts, and these replace the entry.
+    A restarted agent reports its facts again, without this note.
     """
     extra, key = dict(facts.get("extra", {})), _UNSUPPORTED + protocol.digest[:16]
     if key not in extra and len(extra) >= _MAX_EXTRA:

@@ -1,4 +1,4 @@
-"""Device keys, which name one device or a class of interchangeable devices. Measurements and targets have one each."""
+"""Device keys, which name one device or a class of interchangeable devices. Every measurement and target has a key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def key_of_class(name: str) -> str:
 
 
 def parsed(key: str) -> tuple[Literal["device", "class"], str]:
-    """Returns the kind of a device key, and the device's id or the class's name."""
+    """Returns a pair: `device` and the device's id, or `class` and the name of the device class."""
     if key.startswith(DEVICE):
         return "device", key.removeprefix(DEVICE)
     return "class", key.removeprefix(CLASS)

@@ -1,6 +1,7 @@
-"""Devices: enrolment, credentials, facts, draining and revocation.
+"""Devices: enrolment, credentials, reported hardware, draining and revocation.
 
-All users share all devices: everybody sees them and may use them in jobs. Only the owner or an admin may change one.
+All users share all devices: everybody sees them and may use them in jobs. Only the owner or an admin may change a
+device.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from edgefront.core.store.tables import ApiKey, Device, EnrolmentToken
 
 
 def first_used(session: Session, key_id: str, now: datetime) -> None:
-    """Revokes a device's older credentials when a new one is first used. Raises `Unauthenticated` if it was revoked."""
+    """Revokes a device's older keys when this key is first used. Raises `Unauthenticated` if this key was revoked."""
     key = session.get(ApiKey, key_id)
     if key is None or key.device_id is None:
         raise Unauthenticated("the key was revoked")
@@ -60,7 +61,8 @@ def first_used(session: Session, key_id: str, now: datetime) -> None:
 def reenrolment_token(
     session: Session, principal: Principal, id_or_name: str, request: ReenrolRequest, now: datetime
 ) -> tuple[EnrolmentToken, str]:
-    """Creates a token that re-enrols this device once, and revokes earlier ones. Returns the token and its secret.
+    """Creates a token that re-enrols this device once, and revokes the device's earlier tokens. Returns the token and
+    its secret.
 
     The device must be offline or revoked. Raises `Forbidden` unless the caller is the device's owner or an admin.
     """
@@ -105,7 +107,7 @@ def list_enrolment_tokens(session: Session, principal: Principal) -> list[Enrolm
 
 
 def get_enrolment_token(session: Session, principal: Principal, token_id: str) -> EnrolmentTokenView:
-    """Returns a token with the devices that enrolled with it. For admins only. Raises `NotFound` if it is unknown."""
+    """Returns a token with the devices that enrolled with it. For admins only. `NotFound` for an unknown token."""
     principal.require(KeyRole.ADMIN)
     token = session.get(EnrolmentToken, token_id)
     if token is None:
@@ -144,11 +146,11 @@ def token_view(token: EnrolmentToken, secret: str | None = None) -> EnrolmentTok
 def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datetime) -> EnrolResponse:
     """Exchanges one use of an enrolment token for a device and its credential.
 
-    A token enrols new devices, or re-enrols one device (`reenrolment_token`), which keeps its id and its measurements
-    and loses its old credential. `measuring.leases.enrol` also releases the launches of its old agent.
+    A token enrols new devices, or re-enrols one device (`reenrolment_token`). A re-enrolled device keeps its id and its
+    measurements, and loses its old credential. `measuring.leases.enrol` also releases launches of the old agent.
 
     If the response was lost, a client may repeat the request: an unused credential is replaced by a new one. With a
-    token of several uses the repeated request needs the nonce of the first one.
+    token of several uses the repeated request needs the nonce of the first request.
 
     Raises:
         Unauthenticated: the token is unknown, expired, revoked or used up.
@@ -244,14 +246,14 @@ def own_device(session: Session, device_id: str) -> device_queries.OwnDevice:
 
 
 def drain_device(session: Session, principal: Principal, id_or_name: str, _now: datetime) -> Device:
-    """Stops further launches on the device, which may finish those that it has leased. Idempotent."""
+    """Leases no more launches to the device. The device may finish launches that it has already leased. Idempotent."""
     device = _unrevoked(session, principal, id_or_name)
     device.state = DeviceState.DRAINING
     return device
 
 
 def activate_device(session: Session, principal: Principal, id_or_name: str, _now: datetime) -> Device:
-    """Ends the draining of a device. Raises `Gone` if the device was revoked, because it must enrol again."""
+    """Ends the draining of a device. Raises `Gone` for a revoked device, which must enrol again."""
     device = _unrevoked(session, principal, id_or_name)
     device.state = DeviceState.ACTIVE
     return device
@@ -265,7 +267,7 @@ def _unrevoked(session: Session, principal: Principal, id_or_name: str) -> Devic
 
 
 def trust_device(session: Session, principal: Principal, id_or_name: str, now: datetime) -> Device:
-    """Ends a device's quarantine: the anchor's next latencies become the reference. Raises `Gone` if it was revoked."""
+    """Ends a device's quarantine, and ignores earlier failures and drift. Raises `Gone` if the device was revoked."""
     device = _unrevoked(session, principal, id_or_name)
     device.quarantine = device.failing = None
     device.trusted_at = now
@@ -273,7 +275,7 @@ def trust_device(session: Session, principal: Principal, id_or_name: str, now: d
 
 
 def revoke_device(session: Session, principal: Principal, id_or_name: str, now: datetime) -> Device:
-    """Revokes the device's credentials and re-enrolment tokens. `measuring.leases` also releases its launches."""
+    """Revokes the device's credentials and re-enrolment tokens. `measuring.leases` also releases leased launches."""
     device = locked(session, principal, id_or_name)
     access_queries.revoke_tokens_for(session, device.id, now)
     if device.state != DeviceState.REVOKED:
@@ -283,7 +285,7 @@ def revoke_device(session: Session, principal: Principal, id_or_name: str, now: 
 
 
 def locked(session: Session, principal: Principal, id_or_name: str, *, itself: bool = False) -> Device:
-    """Locks and returns a device for its owner, an admin, or with `itself` its agent. Raises `Forbidden` for others."""
+    """Locks and returns a device. `Forbidden` unless the caller is its owner, an admin or, with `itself`, its agent."""
     device = device_queries.lock(session, get_device(session, principal, id_or_name).id)
     if device is None:
         raise NotFound(f"no device {id_or_name}")

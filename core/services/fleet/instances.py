@@ -1,4 +1,4 @@
-"""Detects two agents that use one device credential, as after a copy of the data folder. Only the first one continues.
+"""Detects two agents with the same device credential, for example in a copied data folder. Only the first continues.
 
 Each agent process sends a random instance id with its requests for work. A new id usually means a restart. If the
 previous instance asks for work afterwards, both instances are running, and the newer one is refused.
@@ -24,7 +24,7 @@ MAX_DELAY = timedelta(seconds=5)
 
 @dataclass(frozen=True)
 class Instances:
-    """Instance ids of a device's agent: current one, its start (Unix time, s), former one, and refused one."""
+    """Instance ids of a device's current, former and refused agent, and the current one's start (Unix time, s)."""
 
     current: str
     since: float
@@ -49,7 +49,7 @@ def admit(session: Session, device: device_queries.OwnDevice, instance: str, now
 
 
 def _after(before: Instances | None, instance: str, now_s: float, *, online: bool) -> Instances | None:
-    """Returns the instances after this request; None if it is refused. `online`: the device was seen recently."""
+    """Returns the instances after a request; None if the request is refused. `online`: the device was seen recently."""
     if before is None:
         return Instances(instance, now_s)
     if instance == before.current:

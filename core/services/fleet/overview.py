@@ -17,7 +17,7 @@ from edgefront.core.store.tables.measurement import REPORTED
 
 
 class StateGauge(NamedTuple):
-    """Prometheus gauge with one value per value of a label, or with one value under an empty label."""
+    """Prometheus gauge: a number for each value of its label; without a label (`""`) one number."""
 
     name: str
     meaning: str
@@ -57,7 +57,7 @@ def overview(session: Session, now: datetime) -> list[StateGauge]:
 
 
 def oldest_report(session: Session) -> datetime | None:
-    """Returns the arrival time of the oldest report that is not processed yet; None without one."""
+    """Returns the arrival time of the oldest unprocessed report; None if all reports are processed."""
     return session.scalar(select(func.min(Launch.finished_at)).where(Launch.state == REPORTED))
 
 

@@ -21,7 +21,7 @@ from edgefront.core.store.tables.base import UtcDateTime, new_id
 
 
 def find(session: Session, id_or_name: str) -> Device | None:
-    """Returns the device with this id, else the one with this name; None without either."""
+    """Returns the device with this id, or otherwise the device with this name; None if there is no such device."""
     query = select(Device).where(or_(Device.id == id_or_name, Device.name == id_or_name))
     devices = session.scalars(query).all()
     return next((device for device in devices if device.id == id_or_name), devices[0] if devices else None)
@@ -33,7 +33,7 @@ def names(session: Session) -> list[str]:
 
 
 def name_of(session: Session, device_key: str) -> str:
-    """Returns the name of the key's device or class; for a deleted device its id."""
+    """Returns the name of the device or device class that the key names; for a deleted device the id."""
     kind, name = parsed(device_key)
     device = find(session, name) if kind == "device" else None
     return name if device is None else device.name
@@ -73,7 +73,7 @@ def page(session: Session, after: str | None, limit: int) -> Sequence[Device]:
 
 
 def leased_counts(session: Session, device_ids: Collection[str]) -> dict[str, int]:
-    """Device id → number of launches that the device has leased, for devices with any."""
+    """Device id → number of launches that the device has leased, for devices with leased launches."""
     rows = session.execute(
         select(Launch.device_id, func.count())
         .where(any_of(Launch.device_id, device_ids), Launch.state == LaunchState.LEASED)
@@ -124,7 +124,7 @@ def own(session: Session, device_id: str) -> OwnDevice | None:
 
 
 def facts_of(session: Session, device_id: str) -> Document:
-    """Returns a device's facts. Leases do not read the facts, because these have up to 64 kB."""
+    """Returns the facts that a device's agent reports. Leases do not read the facts, which take up to 64 kB."""
     facts: Document = session.execute(_FACTS, {"device": device_id}).scalar_one()
     return facts
 
@@ -150,6 +150,6 @@ def seen(session: Session, device_id: str, now: datetime) -> None:
 def worked(
     session: Session, device_id: str, now: datetime, busy_s: float, measuring_s: float, *, has_result: bool
 ) -> None:
-    """Sets the times of a device's latest request and result, and adds the working time since the previous one, s."""
+    """Sets the times of a device's latest request and result, and adds to the device's working times (s)."""
     values = {"device": device_id, "now": now, "busy": busy_s, "spent": measuring_s}
     _WORKED.run(session, {**values, "result_at": now if has_result else None})

@@ -79,12 +79,12 @@ DERIVED = ("group", "speedup", "memory_ratio", "perplexity")
 
 @dataclass(frozen=True)
 class PageRequest:
-    """Requested page of a list: the first page, or the page after `cursor`.
+    """Requested page of a list. By default this is the first page; with `cursor` it is the page after the cursor.
 
     A cursor is opaque, stays valid while candidates are added, and belongs to one sort order. `offset` requests the
     page that begins after `offset` candidates. `around` requests the page, of pages of `limit` candidates, that
-    contains the candidate with this id if the filters match it. With either, the answer has the page's position in the
-    list.
+    contains the candidate with this id if the filters match it. With `offset` or `around`, the answer states the page's
+    position in the list.
     """
 
     cursor: str | None = None

@@ -1,4 +1,4 @@
-"""Answer of a job among published models, over all targets of a device, from the measurements so far."""
+"""Answer of a job that searches published models: the best model over all targets of a device, as measured so far."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ finished trainings on text like that of published models.
 
 @dataclass(frozen=True)
 class AnswerInputs:
-    """Everything that one answer is computed from: measured models of the targets with one device and equal limits."""
+    """Inputs of one answer: the measured models of all targets that have the same device and the same limits."""
 
     job_id: str
     device: str
@@ -149,8 +149,8 @@ class AnswerInputs:
         """Returns the perplexity predicted for the user's own training of the best model's shape, and the command of a
         search for better shapes. None if the scaling law does not cover the model.
 
-        A scaling law predicts a shape after training, and a published score rates given weights, so the two have no
-        common scale. A search for better shapes is therefore another job.
+        A scaling law predicts the perplexity of a shape after training, and a published score rates given weights. The
+        two have no common scale, so a search for better shapes is a separate job.
         """
         architecture = described_models()[best.model]
         law = law_named(LAW)
@@ -211,7 +211,7 @@ def read_inputs(session: Session, principal: Principal, job_id: str, limits: Lim
 
 
 def answer(inputs: Sequence[AnswerInputs]) -> ChoicesView:
-    """Computes all answers, without a database session. Returns the first one, with the others in `elsewhere`."""
+    """Computes all answers, without a database session. Returns the first one, which has the others in `elsewhere`."""
     first, *others = (each.view() for each in inputs)
     return first.model_copy(update={"elsewhere": tuple(others)})
 
@@ -278,8 +278,8 @@ def _group_inputs(
 
 
 def short_answers(session: Session, job: Job) -> dict[str, str]:
-    """Target id → answer of a device in a few words, under the target of the recommended model, or under the device's
-    first target if no model is recommended. Raises `InvalidInput` if this release lacks the job's models.
+    """Target id → answer for a device in a few words. The id is that of the recommended model's target, or, if no model
+    is recommended, that of the device's first target. Raises `InvalidInput` if this release lacks the job's models.
     """
     return dict(_short(inputs) for inputs in _inputs_of(session, job))
 

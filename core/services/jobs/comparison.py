@@ -1,4 +1,4 @@
-"""Compares candidates with the baseline of their target: the stock model at several depths, or the user's model."""
+"""Compares candidates with their target's baseline: the default model at several depths, or the user's model."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def summary_of(points: Sequence[Point], baseline: Baseline | None, target: Targe
 
 
 def depth_of(baseline: Candidate | CandidateView) -> Depth:
-    """Returns the measured figures of a baseline, which is one depth of the stock model."""
+    """Returns the measured figures of a baseline (the default model at one depth)."""
     return Depth(
         len(baseline.architecture["blocks"]),
         baseline.latency_ms,
@@ -61,7 +61,7 @@ def depth_of(baseline: Candidate | CandidateView) -> Depth:
 def unmeasured_depth(
     request: JobRequest | None, baselines: Iterable[Candidate | CandidateView], limits: Limits
 ) -> Architecture | None:
-    """Returns the stock model predicted to be the deepest within the limits; None if this depth was measured."""
+    """Returns the deepest default model that is predicted to meet the limits; None if this depth was measured."""
     if request is None or not limits.any:
         return None
     problem = Problem(
@@ -82,12 +82,12 @@ def starts_from_model(request: JobRequest | None) -> bool:
 
 
 def _half_widths(points: Sequence[Point]) -> list[float]:
-    """Returns the half-widths of the points' latencies in ms; NaN if unknown."""
+    """Returns the half-width of each point's latency interval in ms; NaN if unknown."""
     return [math.nan if point.latency_half_width_ms is None else point.latency_half_width_ms for point in points]
 
 
 def versus_baseline(candidate: Candidate, baseline: Baseline | None) -> Versus | None:
-    """Returns speed-up and memory ratio at equal proxy; None for baselines and unless both models are measured."""
+    """Returns speed-up and memory ratio over a baseline of equal proxy; None for baselines and unmeasured models."""
     if baseline is None or candidate.role == CandidateRole.BASELINE:
         return None
     if candidate.latency_ms is None or candidate.memory_bytes is None:

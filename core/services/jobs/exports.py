@@ -79,7 +79,7 @@ def export_rows(
     filters: CandidateFilter | None = None,
     sort: str = "number",
 ) -> Iterator[Document]:
-    """Returns an iterator over candidates as rows with the keys `EXPORT_COLUMNS`. Raises as `list_candidates`."""
+    """Returns an iterator over candidates as rows with the keys `EXPORT_COLUMNS`. Same errors as `list_candidates`."""
     job = job_of(session, principal, job_id)
     conditions = conditions_of(session, job, filters or CandidateFilter())
     order = order_of(session, job, (filters or CandidateFilter()).target, sort)

@@ -1,7 +1,8 @@
-"""Updates the Pareto frontier of a target when measurements have results.
+"""Updates the Pareto frontier of a target (a device and runtime of a job) when measurements have results.
 
 The frontier is the non-dominated set (proxy up, latency down, peak memory down; see `core.search.pareto.frontier`) of
-the target's measured *search* candidates within the limits. It is compared with the baselines, which are not members.
+the target's measured *search* candidates within the limits. The frontier is compared with the baselines, which are not
+members.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ _BASELINE_POINTS = _points_where(and_(IS_BASELINE, Candidate.state.in_(MEASURED_
 
 
 def _read_points(session: Session, target_ids: Collection[str], query: Executable) -> dict[str, list[Point]]:
-    """Target id → points of the target in the order of their number of decoder parameters."""
+    """Target id → points of the target, by rising number of decoder parameters."""
     rows = session.execute(query, {"targets": list(target_ids)}).all()
     points: dict[str, list[Point]] = {target_id: [] for target_id in target_ids}
     for target_id, _, *figures in sorted(rows, key=lambda row: (row.decoder_parameters, row.number)):
@@ -107,9 +108,9 @@ def rows_of(points: Iterable[Point]) -> list[tuple[float, float, float]]:
 
 
 def needs_launch(candidate: Candidate, measurement: Measurement, variance: LaunchVariance, limits: Limits) -> bool:
-    """Whether the measurement needs another launch: its launches differ by more than the device's scatter, or the
-    candidate is a baseline whose time is too close to a limit. Other candidates get more launches at the end of the
-    search (`refining`).
+    """Whether the measurement needs another launch, because its launches differ by more than the device's usual
+    scatter, or because the candidate is a baseline with a time too close to a limit. Candidates other than baselines
+    are launched more often only at the end of the search (`refining`).
     """
     if measurement.state != MeasurementState.MEASURED:
         return False
@@ -131,8 +132,8 @@ def _apply_result(
     *,
     marked: bool,
 ) -> bool:
-    """Copies the measurement into the candidate and counts the candidate as processed. Returns False while there is no
-    result. `marked`: whether a valid launch of the measurement is flagged.
+    """Copies the measurement into the candidate and counts the candidate as processed. Returns False if the measurement
+    has no result yet. `marked`: whether a valid launch of the measurement is flagged.
     """
     if measurement.state == MeasurementState.WANTED:
         return False
@@ -189,7 +190,7 @@ def update_frontier(
     *,
     entries: Sequence[Entry] = (),
 ) -> None:
-    """Applies results to the candidates, the target's counters, its frontier and the job's event log.
+    """Applies results to the candidates, to the target's counters and frontier, and to the job's event log.
 
     Args:
         candidates: candidates of the target with a result, not yet changed.
@@ -248,8 +249,8 @@ def _frontier_after(
 ) -> dict[str, Point]:
     """Returns the members of the frontier after the changes, by id.
 
-    Every candidate off the frontier is dominated by a member, so such a candidate can join only if a member got worse
-    or left. Only then are all measured candidates compared.
+    Every candidate off the frontier is dominated by a member, so it can join only if a member got worse or left. Only
+    then are all measured candidates compared.
     """
     eligible = (row for row in changed if row.role == CandidateRole.SEARCH and row.state == CandidateState.MEASURED)
     moved = {point.id: point for point in points_of(eligible)}

@@ -1,8 +1,8 @@
 """Incumbents: the best models so far of jobs with one answer over all their targets.
 
 A job among published models searches the best model within the limits over all formats and runtimes. Targets with the
-same device and limits share an answer. A target skips models that cannot beat the incumbent, which is the best model of
-the other targets with this answer. Only the job's best model is measured again.
+same device and limits share one answer. A target skips models that cannot beat the incumbent, which is the best model
+of the other targets with this answer. Only the job's best model is measured again.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ def has_one_answer(request: JobRequest) -> bool:
 
 
 def incumbent_of(session: Session, target: Target) -> Incumbent | None:
-    """Returns the best measured model of the job's other targets with the same device and limits; None without one."""
+    """Returns the best measured model of the job's other targets with this device and limits; None without a model."""
     incumbents = (incumbent for _, incumbent in _others(session, target))
     return max(incumbents, key=lambda incumbent: incumbent.rank, default=None)
 
 
 def target_ahead(session: Session, target: Target) -> Target | None:
-    """Returns the other target with the best model within the limits, if it beats this target's best; else None."""
+    """Returns the target with equal device and limits whose model beats this target's best; None if there is none."""
     other, incumbent = max(_others(session, target), key=lambda other: other[1].rank, default=(None, None))
     own = _best(session, target)
     return other if incumbent is not None and (own is None or incumbent.rank > own.rank) else None
 
 
 def best_of_job(session: Session, target: Target) -> Incumbent | None:
-    """Returns the best model of this target and of all targets that share its answer; None without one."""
+    """Returns the best model over this target and all targets that share its answer; None if there is no model."""
     every = [_best(session, target), incumbent_of(session, target)]
     return max((best for best in every if best is not None), key=lambda best: best.rank, default=None)
 
@@ -52,7 +52,7 @@ def bits_of(target: Target) -> int:
 
 
 def grouped_by_answer(targets: Sequence[Target]) -> list[list[Target]]:
-    """Groups the targets that share an answer, which are those with equal device key and limits."""
+    """Groups targets by answer: targets with equal device key and equal limits share one answer."""
     groups: dict[tuple[str, Limits], list[Target]] = {}
     for target in targets:
         groups.setdefault(_group_of(target), []).append(target)

@@ -35,7 +35,8 @@ LOOKED_AT = 32
 def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobView]:
     """Returns views of jobs with their targets, read in a fixed number of queries.
 
-    An unreadable stored document is replaced by a default one, and the job's reason or the target's note names it.
+    An unreadable JSON column is replaced by a default value, and the job's reason or the target's note names the
+    column.
     """
     targets = job_queries.targets(session, [job.id for job in jobs])
     ids = [target.id for target in targets]
@@ -100,7 +101,7 @@ _OF_TARGET = ("id", "name", "generation", "candidates", "settled", "launches_don
 def _target_view(
     job: Job, request: JobRequest | None, target: Target, note: Callable[..., str], now: datetime
 ) -> TargetView:
-    """Returns the view of a target from its row. `note` is `progress.note` with the arguments about devices bound."""
+    """Returns the view of a target from its row. `note` is a partial `progress.note` with the arguments on devices."""
     reader = RowReader()
     asked = TargetRequest() if request is None else request.targets[target.position]
     device = asked.device or asked.device_class or target.device_key.partition(":")[2]
@@ -130,11 +131,11 @@ _kept: dict[str, tuple[object, str]] = {}
 
 
 def answers_of(session: Session, jobs: Sequence[Job], targets: Sequence[Target]) -> dict[str, str]:
-    """Target id → short answer (`RecommendationView.short`) of each ended target. For a job among published models only
-    the target of the recommended model has an answer, and the other targets have an empty text.
+    """Target id → short answer (`RecommendationView.short`) of each ended target. For a job that searches published
+    models only the target of the recommended model has an answer, and the other targets have an empty text.
 
-    Answers that are not cached are computed in a fixed number of queries. Targets with trained candidates and jobs
-    among published models need further queries each.
+    Answers that are not cached are computed in a fixed number of queries. Each target with trained candidates and each
+    job that searches published models needs further queries.
     """
     of_job = {job.id: job for job in jobs}
     ended = [target for target in targets if target.state not in ACTIVE_TARGETS]

@@ -1,7 +1,7 @@
-"""Views of the scaling laws of a job, and of how well their predictions agree with the owner's trainings.
+"""Views of the scaling laws of a job, and of the agreement of predicted perplexities with the owner's trainings.
 
-All predictions are read from the database. Those for the trainings that a scaling law was fitted to are stored with the
-scaling law, and those for other candidates are stored with the candidates.
+All predictions are read from the database. Predictions for the trainings that a scaling law was fitted to are stored
+with the scaling law; predictions for other candidates are stored with the candidates.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def _view(session: Session, job: Job) -> JobLawView:
 
 
 def _comparable(trained: Sequence[Trained], left_out: Mapping[str, LeftOut]) -> list[Trained]:
-    """Returns the trainings that the scaling law was fitted to, or without any the largest group of trainings with the
-    same recipe and evaluation. Of each architecture only the newest training is returned.
+    """Returns the trainings that the scaling law was fitted to. If there are none, returns the largest group of
+    trainings with equal recipe and evaluation. Of each architecture only the newest training is returned.
     """
     groups: dict[tuple[object, ...], dict[str, Trained]] = {}
     for score in trained:
@@ -124,8 +124,8 @@ def _agreement(
 
 
 def _stored(candidate: Candidate) -> tuple[float | None, float | None, float | None]:
-    """Returns perplexity, lower and upper bound predicted at proposal. All are None without a prediction, or for a
-    ratio.
+    """Returns the perplexity that was predicted when the candidate was proposed, and its lower and upper bound. All
+    three are None if there is no prediction, or if a ratio of perplexities was predicted.
     """
     predicted = candidate.predicted or {}
     if predicted.get("relative_to") is not None:

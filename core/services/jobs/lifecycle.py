@@ -54,12 +54,12 @@ def submit_job(
     """Resolves a request, stores the job with its targets, and enqueues the first search step (`advance`) of each
     target.
 
-    The request is resolved outside a transaction. A repeated request with the same `idempotency_key` returns the job of
-    the first one. `settings` locate the data for searches that train or score; by default they are read from the
+    The request is resolved outside a transaction. A repeated request with the same `idempotency_key` returns the first
+    request's job. `settings` locate the data for searches that train or score; by default they are read from the
     environment. `validate_limits` raises for limits that no model can meet (`prediction.estimates`).
 
     Raises:
-        InvalidInput: space, algorithm settings, baselines or a target are invalid; names the field.
+        InvalidInput: space, algorithm settings, baselines or a target are invalid; the error names the field.
         NotFound: the device or device class does not exist.
         Conflict: the key was used with another request.
     """
@@ -156,12 +156,13 @@ def extend_job(
 ) -> JobView:
     """Adds a target to a job, and sets a finished job to running again.
 
-    The new target measures the job's baselines and, of its candidates, about ten that differ widely and those predicted
-    to matter on the target's device. Checks run outside the transaction. `validate_limits` raises for limits that no
-    model can meet on the device (`prediction.estimates`).
+    The new target measures the job's baselines, about ten widely different candidates of the job, and the candidates
+    that are predicted to matter on the target's device. Checks run outside the transaction. `validate_limits` raises
+    for limits that no model can meet on the device (`prediction.estimates`).
 
     Raises:
-        InvalidInput: the target is invalid, or another target has the same device and protocol; names the field.
+        InvalidInput: the target is invalid, or another target has the same device and protocol; the error names the
+            field.
         NotFound: the job, device or device class does not exist.
         Conflict: the job was cancelled or has failed, or has `MAX_TARGETS` targets.
     """

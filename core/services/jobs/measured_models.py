@@ -26,7 +26,7 @@ MAX_NEAR = 3
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredModels:
-    """Measured models of a target, with the limits and the rules by which a recommendation compares them."""
+    """Measured models of a target, with the limits, scaling law and dominance relation that rank them."""
 
     proxy: str
     limits: Limits
@@ -107,13 +107,13 @@ def _option(candidate: CandidateView, trained: float | None, proxy: str) -> Opti
 
 
 def near_in_words(near: Iterable[tuple[str, CandidateView]], limits: Limits) -> str:
-    """Returns a sentence that names better models just beyond the limits; empty without such models."""
+    """Returns a sentence that names better models just beyond the limits; empty if there are no such models."""
     models = [f"{name}: {_excess(candidate, limits)}" for name, candidate in near]
     return f"Better, but just beyond the limits: {'; '.join(models[:MAX_NEAR])}." if models else ""
 
 
 def _excess(candidate: CandidateView, limits: Limits) -> str:
-    """Returns by how much the model exceeds the limit that it exceeds most: `42.8 ms, one launch, 7 % beyond`."""
+    """Describes the largest excess of the model over a limit: `42.8 ms, one launch, 7 % beyond`."""
     values = {
         "latency_ms": candidate.latency_ms,
         "memory_mb": (candidate.memory_bytes or 0) / MB,

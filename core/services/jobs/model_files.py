@@ -66,8 +66,9 @@ def artifact_for(
     number_format: NumberFormat = "float32",
     max_bytes: int | None = None,
 ) -> Download:
-    """Returns the candidate's model file, built once per (architecture, seed, format, number format) and again if it is
-    missing from the disk. Removes the oldest files so that all have at most `max_bytes` together (None: no limit).
+    """Returns the candidate's model file. A file is built once per (architecture, seed, format, number format), and
+    again if it is missing from the disk. The oldest files are removed until all together have at most `max_bytes`
+    (None: no limit).
 
     Building may take seconds and happens outside any transaction. Concurrent requests are safe, and a partly written
     file is never visible.
@@ -75,7 +76,7 @@ def artifact_for(
     Raises:
         NotFound: the candidate does not exist or belongs to another owner.
         InvalidInput: the model does not support the format or number format.
-        TooLarge: the model exceeds `max_bytes`, or what ONNX can hold.
+        TooLarge: the model exceeds `max_bytes`, or the size limit of ONNX.
         Unavailable: the disk is full, or the folder cannot be written.
     """
     with database.read() as session:
@@ -148,7 +149,7 @@ def _evict(database: Database, folder: Path, max_bytes: int, exclude: str) -> No
 
 
 def _cached(database: Database, digest: str, seed: int, cached_as: str, path: Path) -> Download | None:
-    """Returns the cached file; None unless the file has a record and, on the disk, the recorded size."""
+    """Returns the cached file; None if there is no record of the file, or if its size differs from the record."""
     own = (Artifact.digest == digest, Artifact.seed == seed, Artifact.format == cached_as)
     with database.read() as session:
         record = session.execute(select(Artifact.size, Artifact.sha256).where(*own)).first()

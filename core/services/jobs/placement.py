@@ -1,4 +1,4 @@
-"""Assigns the targets of a request to devices, and checks that the devices can run the targets' protocols."""
+"""Assigns the targets of a job's request to devices, and checks that the devices can run the targets' protocols."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Placement:
 
 
 def place_targets(session: Session, request: JobRequest, errors: ErrorCollector) -> dict[int, Placement]:
-    """Position in the request → placement. Collects the errors of `place_target`.
+    """Position of the target in the request → placement of the target. Adds the errors of `place_target` to `errors`.
 
     A device may be offline or draining, because a job waits for its devices.
     """
@@ -49,7 +49,7 @@ def place_target(session: Session, target: TargetRequest, taken: Collection[str]
     """Returns the placement of one target, with a name that is not in `taken`.
 
     Raises:
-        InvalidInput: no device of the target can run the protocol; names the field within the target.
+        InvalidInput: no device of the target can run the protocol; the error names the field within the target.
         NotFound: the device or class does not exist.
         Conflict: the device was revoked.
     """
@@ -59,7 +59,7 @@ def place_target(session: Session, target: TargetRequest, taken: Collection[str]
 
 
 def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Sequence[Device]]:
-    """Returns a target's device key, the display name of the key, and its devices. Raises as `place_target`."""
+    """Returns a target's device key, display name and devices. Raises the errors of `place_target`."""
     if target.device is not None:
         device = device_queries.find(session, target.device)
         if device is None:
@@ -92,7 +92,7 @@ def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Seq
 
 
 def _unknown_runtime(session: Session, name: str) -> str:
-    """Returns the message for a name such as `local:tensorrt` if `local` is a device; empty for other names."""
+    """Returns an error message for a name like `local:tensorrt` if `local` is a device; empty for other names."""
     parts = name.split(":")
     for split in range(1, len(parts)):
         prefix, runtime = ":".join(parts[:split]), parts[split]

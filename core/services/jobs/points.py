@@ -1,4 +1,4 @@
-"""Points of a target's chart: a spread-out selection that a page can draw, with all important points."""
+"""Points of a target's chart: all important points, and an even selection of the others that a web page can draw."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _measured(target_id: str) -> ColumnElement[bool]:
 
 
 def _extent(session: Session, target_id: str) -> tuple[dict[Group, int], list[tuple[float, float] | None]]:
-    """Returns the size of each group of measured candidates, and the ranges of their figures."""
+    """Returns the number of measured candidates by group, and the minimum and maximum of each figure."""
     figures = (Candidate.latency_ms, Candidate.memory_bytes, Candidate.proxy, Candidate.predicted_perplexity)
     kinds = (Candidate.role, Candidate.state, Candidate.on_frontier)
     ends = [end for figure in figures for end in (func.min(figure), func.max(figure))]
@@ -72,7 +72,7 @@ def _extent(session: Session, target_id: str) -> tuple[dict[Group, int], list[tu
 
 def within(target_id: str, quality: Figure, window: Window) -> ColumnElement[bool]:
     """Condition that a candidate lies in the window. `+ 0.0` keeps databases from using the index of a single figure,
-    which would read the wide rows; the index with all columns suffices.
+    because that index requires reading the wide rows; the index with all columns does not.
     """
     (quick, slow), (low, high) = window
     latency = Candidate.latency_ms + 0.0
@@ -83,8 +83,8 @@ def _spread(session: Session, target_id: str, quality: Figure, window: Window, m
     """Returns `most` of the candidates in the window that are neither on the frontier nor baselines, or all if there
     are fewer.
 
-    The candidates are selected in turns over the cells of a grid: first the lowest number of each cell, then the second
-    lowest of each cell, and so on. So outliers stay visible, and a new candidate seldom displaces another.
+    The candidates are selected in turns over the cells of a grid: first the earliest candidate of each cell, then the
+    second of each cell, and so on. So outliers stay visible, and a new candidate seldom displaces another candidate.
     """
     inside = and_(
         within(target_id, quality, window),
@@ -113,7 +113,7 @@ MAX_POINTS = 20_000
 
 @dataclass(frozen=True)
 class Zoom:
-    """Visible range of each axis of the chart; None: up to the end of the axis."""
+    """Visible range of each axis of the chart. A bound of None extends to the end of the axis."""
 
     min_latency_ms: float | None = None
     max_latency_ms: float | None = None
@@ -132,11 +132,12 @@ def read(
     most: int = 1000,
     keep: Collection[str] = (),
 ) -> bytes:
-    """Returns the points in the window of `zoom` in the binary form of `core.schemas.points`.
+    """Returns the candidates in the window of `zoom` as points, in the binary form of `core.schemas.points`.
 
-    The frontier, the baselines, trained candidates and the candidates in `keep` are always included, also from outside
-    the window; at most `most` others are added. With the axis `predicted`, these others need a prediction, unless the
-    target has none. Raises `NotFound` if there is no such job or target.
+    The frontier, the baselines, trained candidates and the candidates in `keep` are always included, even outside the
+    window; at most `most` other candidates are added. With the axis `predicted`, only other candidates with a
+    prediction are added, unless no candidate of the target has a prediction. Raises `NotFound` if there is no such job
+    or target.
     """
     job = job_of(session, principal, job_id)
     row = target_of(session, job, target)

@@ -26,7 +26,7 @@ RECENT = 5
 
 
 def planned(request: JobRequest | None, target: Target) -> int | None:
-    """Returns the number of candidates, with baselines, that is expected at the target's end; None if unknown."""
+    """Returns the expected number of candidates, including baselines, when the target ends; None if unknown."""
     if target.state not in (TargetState.BASELINES, TargetState.SEARCHING):
         return target.candidates
     try:
@@ -63,10 +63,10 @@ def seconds_left(job: Job, request: JobRequest | None, target: Target, now: date
 
 
 def launches_in_time(session: Session, request: JobRequest, target: Target, now: datetime) -> int | None:
-    """Estimates the number of launches in the rest of the job's time budget. The pace is the target's average or the
-    pace of its latest `RECENT` launches, whichever is slower, because later models of a search may be larger.
+    """Estimates the number of launches in the rest of the job's time budget, from the target's average pace or from the
+    pace of the latest `RECENT` launches, whichever is slower, because later models of a search may be larger.
 
-    None without a time budget, or before the target's first launch.
+    Returns None if there is no time budget, or before the target's first launch has finished.
     """
     began = job_queries.first_start(session, target)
     if request.budget.minutes is None or began is None or target.started_at is None or not target.launches_done:
@@ -81,7 +81,7 @@ def launches_in_time(session: Session, request: JobRequest, target: Target, now:
 
 def out_of_time(session: Session, request: JobRequest, target: Target, now: datetime) -> bool:
     """Whether the job's time budget on the target's device is used up. The time runs from the job's first launch on the
-    device, for whichever target, and pauses do not count.
+    device, for any target, and pauses do not count.
     """
     return request.budget.minutes is not None and is_spent(request, job_queries.first_start(session, target), now)
 
@@ -139,9 +139,9 @@ def note(
 ) -> str:
     """Returns a note for users: why the target ended, that it is paused, or that no online agent can measure for it.
 
-    `online` is the number of the target's devices online, and `facts` are their facts; empty if not queried. `scoring`
-    is the number of models that wait for their scores. `blocked_device` is the name of a device that is in quarantine
-    (True) or draining (False), from `job_queries.blocked_devices`.
+    `online` is the number of online devices of the target, and `facts` are what their agents report; empty if not
+    queried. `scoring` is the number of models that wait for their scores. `blocked_device` is the name of a device that
+    is in quarantine (True) or draining (False), from `job_queries.blocked_devices`.
     """
     parts = [target.note] if target.note else []
     if target.state in ACTIVE_TARGETS:
@@ -164,7 +164,7 @@ def note(
 
 
 def added_note(session: Session, request: JobRequest, target: Target) -> str:
-    """Returns how many candidates were measured for a target that was added later, as text; else an empty text."""
+    """Returns a text on how many candidates an added target measures; empty for the job's first targets."""
     if not request.targets[target.position].added:
         return ""
     own = [
@@ -184,7 +184,7 @@ def added_note(session: Session, request: JobRequest, target: Target) -> str:
 
 
 def _unsupported_note(target: Target, device: str, facts: Sequence[Document]) -> str:
-    """Returns a message that no device with these facts can run the target's protocol; empty if one can."""
+    """Returns a message that no device with these facts can run the target's protocol; empty if some device can."""
     protocol = PROTOCOL.read_or(target.protocol, None)
     if protocol is None or any(can_run(device_facts, protocol) for device_facts in facts):
         return ""

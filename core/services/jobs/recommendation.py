@@ -62,7 +62,7 @@ MAX_NEAREST = 10
 
 @dataclass(frozen=True, kw_only=True)
 class RecommendationInputs(MeasuredModels):
-    """Everything that a target's recommendation is computed from, read in one transaction."""
+    """Inputs from which a target's recommendation is computed, read in one transaction."""
 
     job_id: str
     target_id: str
@@ -83,7 +83,7 @@ class RecommendationInputs(MeasuredModels):
 
     @property
     def needs_prediction(self) -> bool:
-        """Whether the scaling law or the training budget of the answer differs from that of the search."""
+        """Whether the scaling law or the training budget of the answer differs from the one that the search used."""
         return self.law is not None and self.own_law is not None and not self.law.predicts_as(self.own_law)
 
     def short(self) -> str:
@@ -182,7 +182,7 @@ class RecommendationInputs(MeasuredModels):
         return " ".join(text for text in parts if text)
 
     def _provisional(self, best: CandidateView | None) -> str:
-        """Returns a note that the best model has only one launch; empty if the protocol's precision needs no more."""
+        """Returns a note that the best model has only one launch; empty if no further launch is needed."""
         if best is None or best.launches != 1 or best.latency_ms is None or self.protocol is None:
             return ""
         further, end = 1, "show how far its latency may be off"
@@ -208,8 +208,8 @@ def answer(
 ) -> RecommendationView:
     """Returns the recommendation for a target. Arguments and errors are those of `read_inputs`.
 
-    If the scaling law or the training budget differs from that of the search, the perplexity of every measured model
-    within the limits is predicted, which takes one to two seconds for 20,000 models.
+    If scaling law or training budget differ from the search's, the perplexity of every measured model within the limits
+    is predicted. For 20,000 models this takes one to two seconds.
     """
     with database.read() as session:
         inputs = read_inputs(session, principal, job_id, target, limits, budget)
@@ -257,8 +257,8 @@ def read_inputs(
     ids of the models to compare; if empty, the models with the best proxy are compared.
 
     Raises `NotFound` if there is no such job or target. Raises `InvalidInput` for a limit on a time that the target
-    does not measure, for a training budget that the job's scaling law does not support, or a trainer with an unknown
-    pace.
+    does not measure, for a training budget that the job's scaling law does not support, or for a training machine with
+    an unknown speed.
     """
     job = job_of(session, principal, job_id)
     row = target_of(session, job, target)

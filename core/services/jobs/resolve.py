@@ -1,4 +1,4 @@
-"""Resolves a job's request before it is stored: fills in the defaults, and makes all checks that need no device."""
+"""Resolves the request of a new job: fills in the defaults, and makes all checks that need no device."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Resolution:
-    """Result of resolving a request: the resolved job, or the errors."""
+    """Result of resolving a job's request: the resolved job, or the errors."""
 
     request: JobRequest
     """The request, with defaults filled in as far as its errors permit."""
@@ -67,7 +67,7 @@ def resolve(
     errors = ErrorCollector()
 
     def read(do: Callable[[Session], _Result]) -> _Result | None:
-        """Returns the result of `do` in a new session; None after an error, which is collected."""
+        """Returns the result of `do` in a new session. If `do` raises, collects the error and returns None."""
 
         def in_session() -> _Result:
             with database.read() as session:
@@ -102,7 +102,7 @@ def resolve(
 
 
 def _with_variants(request: JobRequest) -> JobRequest:
-    """Returns the request with one target per variant. Raises `InvalidInput` for a target without any variant."""
+    """Returns the request with one target per variant (runtime, format, cache). `InvalidInput` without any variant."""
     if all(target.variants is None for target in request.targets):
         return request
     targets = []
@@ -134,10 +134,10 @@ def _variants(target: TargetRequest) -> Iterator[TargetRequest]:
 
 
 def _with_parent(session: Session, principal: Principal, request: JobRequest) -> JobRequest:
-    """Returns the request with the parent's architecture and its pruning predictor, if the job's models inherit
-    weights.
+    """Returns the request with architecture and pruning predictor of the parent model, if the job's models inherit
+    weights; else the request unchanged.
 
-    Raises `InvalidInput` for `space.inherit` if the caller has no such model with a study of prunings, and for a field
+    Raises `InvalidInput` for `space.inherit` if the caller has no such model with an importance study, and for a field
     that contradicts the parent.
     """
     if request.space.inherit is None:
@@ -208,7 +208,7 @@ def _check_model(request: JobRequest) -> None:
 
 
 def _check_narrowing(request: JobRequest) -> None:
-    """Raises `SpaceError` for repeated values, which would bloat stored requests. Genes accept them, for older jobs."""
+    """Raises `SpaceError` if the values of a gene repeat, which would bloat stored requests. Only older jobs do so."""
     for gene, choice in request.space.narrow.items():
         seen: set[str] = set()
         for value in choice if isinstance(choice, list) else ():
@@ -274,7 +274,7 @@ def with_defaults(request: JobRequest) -> JobRequest:
 
 
 def _among_published(request: JobRequest) -> JobRequest:
-    """Returns the request with the names of all matching models, so that a new catalogue does not change the job."""
+    """Returns the request with the names of all matching models. A later catalogue then does not change the job."""
     space = request.space.model_copy(update={"narrow": {MODEL: list(space_of(request.space).gene(MODEL).values)}})
     algorithm = request.algorithm
     if algorithm.name == "auto":
@@ -284,7 +284,7 @@ def _among_published(request: JobRequest) -> JobRequest:
 
 
 def _depths_within_memory(request: JobRequest) -> tuple[int, ...] | None:
-    """Returns depth 1 and the depths of the stock model with weights within a memory limit; None: every depth."""
+    """Returns 1 and the depths at which the default model's weights are within a memory limit; None: all depths."""
     space, depths = space_of(request.space), {1}
     for target in request.targets:
         if target.limits.memory_mb is None:
@@ -311,8 +311,8 @@ def _around_model(request: JobRequest) -> JobRequest:
 def _for_llama_cpp(request: JobRequest) -> JobRequest:
     """Returns the request narrowed to models that llama.cpp can run, if a target uses llama.cpp.
 
-    All targets get the narrowed space, so that they measure the same candidates. Raises `SpaceError` for a gene with
-    requested values that llama.cpp cannot run.
+    All targets get the narrowed space, because all of them measure the same candidates. Raises `SpaceError` for a gene
+    whose requested values llama.cpp cannot run.
     """
     space = space_of(request.space)
     if not space.loads_in_part or all(target.protocol.runtime != "llamacpp" for target in request.targets):

@@ -40,7 +40,7 @@ from edgefront.core.store.sql import Document
 
 @dataclass(frozen=True)
 class ResolvedJob:
-    """A job's request with its search space and scaling law, as submission, estimate, workers and views use it."""
+    """A job's request with its search space and scaling law, used by submission, estimates, workers and views."""
 
     request: JobRequest
     """The request as it is stored, with all defaults filled in."""
@@ -50,7 +50,7 @@ class ResolvedJob:
 
     @classmethod
     def of(cls, request: JobRequest, law: PerplexityPredictor | None) -> ResolvedJob:
-        """Returns the job of a stored request. Raises `InvalidInput` if this release cannot run the job."""
+        """Returns the resolved job of a stored request. Raises `InvalidInput` if this release cannot run the job."""
         if law is None:
             laws.check_no_budget(request, f"the models of {request.space.name}")
         return cls(request, space_of(request.space), law)
@@ -71,13 +71,13 @@ class ResolvedJob:
         return self.law.table.align(shapes).is_part if isinstance(self.law, PruningPredictor) else True
 
     def perplexities(self, architectures: Sequence[Architecture]) -> list[Document]:
-        """Returns the scaling law's predictions as fields of `PredictedView`; without a scaling law all are empty."""
+        """Returns predictions of the scaling law as fields of `PredictedView`; empty fields without a scaling law."""
         return perplexities(self.law, architectures)
 
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """Search plan of one target: its algorithm and problem, a pure function of job, protocol and limits."""
+    """Search plan of one target: search algorithm and problem, computed only from job, protocol and limits."""
 
     job: ResolvedJob
     protocol: MeasurementProtocol
@@ -103,7 +103,7 @@ class SearchPlan:
         return [proposal.architecture for proposal in drawn.ask(self.job.request.seed, 0, Snapshot())]
 
     def exhausted(self) -> str:
-        """Returns a sentence on why the search has no further architecture to propose."""
+        """Returns a sentence that says why the search has no further architecture to propose."""
         if self.job.space.size() <= MAX_ENUMERATED:
             return "Every permitted architecture has been proposed."
         return f"No other permitted architecture was found in {DRAWS:,} draws."
@@ -182,8 +182,9 @@ _Counts = int | NDArray[np.int64]
 
 
 def _acceptance(job: ResolvedJob, protocol: MeasurementProtocol, limits: Limits) -> Callable[[Architecture], bool]:
-    """Returns a predicate that accepts architectures which the runtime can run, with parameters within the request's
-    bounds and weights within the memory limit. If weights are inherited, only submodels of the parent are accepted.
+    """Returns a predicate for architectures. An architecture is accepted if the runtime can run it, its number of
+    parameters is within the request's bounds, its weights are within the memory limit, and, if weights are inherited,
+    it is a submodel of the parent.
     """
     request = job.request
 
@@ -203,10 +204,9 @@ def _acceptance(job: ResolvedJob, protocol: MeasurementProtocol, limits: Limits)
 def _permitted(
     request: JobRequest, limits: Limits, decoder: _Counts, total: _Counts, weights: _Counts
 ) -> bool | NDArray[np.bool_]:
-    """Whether numbers of parameters and bytes of weights are within the bounds and the memory limit; arrays
-    elementwise.
+    """Whether numbers of parameters and bytes of weights are within the bounds and the limit (for arrays elementwise).
 
-    Peak memory includes all weights, so a model whose weights exceed the limit needs no measurement.
+    Peak memory includes all weights, so a model with weights beyond the limit needs no measurement.
     """
     bounds = request.parameters
     return (
@@ -239,7 +239,7 @@ def check_target(
 
 
 def check_limits_apply(request: JobRequest, target: TargetRequest, index: int) -> None:
-    """Raises `InvalidInput` for limits that the target's mode does not measure, and for limits missing for the goal."""
+    """Raises `InvalidInput` for a limit that the target's mode does not measure, and if the goal lacks a limit."""
     limits = target.limits
     if limits.times and target.protocol.mode != "generate":
         name = f"{next(iter(limits.times))}_ms"

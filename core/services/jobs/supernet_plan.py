@@ -26,7 +26,7 @@ _SETTINGS = ("algorithm", "settings")
 
 
 def recipe_of(settings: ParSupernetSettings) -> Recipe:
-    """Returns the recipe of the supernet's weights. Raises `InvalidInput`, with the field's path, for a bad recipe."""
+    """Returns the recipe that trains the supernet. `InvalidInput`, with the field's path, for an invalid recipe."""
     with within(*_SETTINGS):
         recipe = resolved_recipe(settings.recipe, dict(settings.overrides))
         what = None
@@ -47,7 +47,7 @@ def recipe_of(settings: ParSupernetSettings) -> Recipe:
 
 
 def dataset_of(settings: ParSupernetSettings, recipe: Recipe) -> str:
-    """Returns the name of the supernet's data set. Raises `InvalidInput` if neither search nor recipe names one."""
+    """Returns the name of the supernet's data set. `InvalidInput` if neither search nor recipe names a data set."""
     dataset = settings.dataset or recipe.dataset
     if dataset is None:
         raise InvalidInput(

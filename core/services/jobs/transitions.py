@@ -27,7 +27,7 @@ def change_state(session: Session, target: Target, state: TargetState, note: str
 
 
 def end_target(session: Session, target: Target, state: TargetState, note: str, now: datetime) -> None:
-    """Ends a target as finished, failed or cancelled, and ends the job with its last target."""
+    """Ends a target as finished, failed or cancelled. Ends also the job if no other target is active."""
     end_targets(session, [target], state, note, now)
     job = job_queries.lock_job(session, target.job_id)
     if job is None or job.state not in LIVE_JOBS:

@@ -80,7 +80,7 @@ def candidate_details(session: Session, principal: Principal, candidate_id: str)
 
 
 def _facts(architecture: Architecture | None) -> dict[str, Any]:
-    """Returns the fields of `CandidateDetails` that follow from an architecture; empty ones for None (unreadable)."""
+    """Returns the fields of `CandidateDetails` that follow from an architecture; empty fields for None (unreadable)."""
     if architecture is None:
         return {"d_model": 0, "blocks": (), "position_parameters": 0, "embedding_parameters": 0, "downloads": ()}
     counted = count(architecture)
@@ -97,7 +97,7 @@ def _facts(architecture: Architecture | None) -> dict[str, Any]:
 
 
 def _blocks(architecture: Architecture, parameters: Iterator[int]) -> Iterator[BlockView]:
-    """Yields views of the encoder's blocks, then of the decoder's. `parameters` has the blocks' sizes in this order."""
+    """Yields views of the encoder's, then the decoder's blocks. `parameters` has their sizes in the same order."""
     if architecture.source is not None:
         for view in _blocks(architecture.source, parameters):
             yield view.model_copy(update={"of_source": True})
@@ -165,9 +165,9 @@ def frontier_view(
 ) -> FrontierView:
     """Returns the frontier of one target (an id or name; None: the job's first), by rising decoder parameters.
 
-    Points beyond `limits` are left out; hypervolume and summary are those of the whole frontier. With `by` perplexity
-    the frontier is that of trained candidates, on `dataset` or by default on the data set with most trained candidates.
-    Raises `NotFound` if there is no such job or target.
+    Points beyond `limits` are left out, but hypervolume and summary describe the whole frontier. With `by` perplexity,
+    the frontier of the trained candidates is returned, evaluated on `dataset` or by default on the data set with most
+    trained candidates. Raises `NotFound` if there is no such job or target.
     """
     job = job_of(session, principal, job_id)
     row = target_of(session, job, target)
@@ -204,7 +204,7 @@ def frontier_view(
 
 
 def _by_perplexity(session: Session, trained: Sequence[Trained], epsilon: float) -> list[Candidate]:
-    """Returns the trained candidates on the frontier of perplexity, latency and peak memory, by rising parameters."""
+    """Returns the trained candidates on the frontier of perplexity, latency and memory, by rising parameter count."""
     scores = {score.candidate_id: score.value for score in trained if score.joins_frontiers}
     candidates = [candidate for candidate in candidate_queries.by_ids(session, scores) if point_of(candidate)]
     rows = [

@@ -74,7 +74,7 @@ def numbers(session: Session, ids: Collection[str]) -> dict[str, int]:
 
 
 def without_launches(session: Session, target_id: str, most: int) -> list[Candidate]:
-    """Returns the first `most` candidates that wait for a result although their measurement has no live launch."""
+    """Returns the first `most` candidates that wait for a result although none of their launches is live."""
     live = select(Launch.id).where(Launch.measurement_id == Candidate.measurement_id, Launch.state.in_(LIVE_LAUNCHES))
     query = _of_measurements(target_id).where(
         Candidate.state == CandidateState.WAITING, Measurement.state == MeasurementState.WANTED, ~live.exists()
@@ -96,7 +96,7 @@ def _of_measurements(target_id: str) -> Select[Candidate]:
 
 
 def waiting(session: Session, target_id: str) -> list[Candidate]:
-    """Returns the target's waiting candidates, without genome and architecture."""
+    """Returns the target's candidates that wait for a result. Genome and architecture are not loaded."""
     query = select(Candidate).where(Candidate.target_id == target_id, Candidate.state == CandidateState.WAITING)
     light = query.options(defer(Candidate.genome), defer(Candidate.architecture))
     return list(session.scalars(light.order_by(Candidate.number)))
@@ -120,7 +120,7 @@ def baselines(session: Session, target_id: str) -> list[Candidate]:
 
 
 def frontiers_and_baselines(session: Session, target_ids: Collection[str]) -> list[Candidate]:
-    """Returns the frontiers and the baselines of these targets, in the order of their numbers."""
+    """Returns the candidates on the frontiers and the baselines of these targets, by candidate number."""
     own = any_of(Candidate.target_id, target_ids)
     found = [
         candidate
@@ -135,7 +135,7 @@ def baseline_count(session: Session, target_id: str) -> int:
 
 
 def measured_baselines(session: Session, target_id: str) -> list[Candidate]:
-    """Returns the measured baselines within the limits, by rising decoder parameters."""
+    """Returns the measured baselines within the limits, by rising number of decoder parameters."""
     measured = (row for row in baselines(session, target_id) if row.state == CandidateState.MEASURED)
     return sorted(measured, key=lambda row: row.decoder_parameters)
 
@@ -146,7 +146,7 @@ def write(session: Session, changed: Sequence[Candidate]) -> None:
 
 
 def bounds(limits: Limits) -> list[tuple[Figure, float]]:
-    """Returns the limited columns, each with its maximum."""
+    """Returns the database columns that have a limit, each with the limit."""
     limited = (
         (Candidate.latency_ms, limits.latency_ms),
         (Candidate.memory_bytes, None if limits.memory_mb is None else min(limits.memory_mb * MB, _LARGEST)),
@@ -163,7 +163,7 @@ def best_within(session: Session, target_id: str, limits: Limits, most: int) -> 
 
 
 def some_within(session: Session, target_id: str, limits: Limits, ids: Collection[str]) -> list[Candidate]:
-    """Returns the measured search candidates within the limits among those with these ids."""
+    """Returns those candidates with these ids that are measured search candidates within the limits."""
     query = select(Candidate).where(any_of(Candidate.id, ids), _within(target_id, limits))
     return list(session.scalars(query.order_by(Candidate.number)))
 
@@ -186,7 +186,7 @@ def measured(session: Session, target_id: str) -> list[Candidate]:
 
 
 def nearest_to(session: Session, target_id: str, limits: Limits, most: int) -> list[Candidate]:
-    """Returns the measured search candidates with the least excess, latency, memory or times: `most` for each."""
+    """Returns the `most` best measured search candidates by excess over limits, by latency, by memory and by times."""
     limited = bounds(limits)
     times = [column for column, _ in limited if FIGURES[column.key].of_generations]
     by_id: dict[str, Candidate] = {}
@@ -203,10 +203,10 @@ NEAR = 0.1
 def just_beyond(
     session: Session, target_id: str, limits: Limits, most: int, *, score: float | None = None, ties: bool = False
 ) -> list[Candidate]:
-    """Returns the `most` search candidates nearest to the limits, among those beyond a limit by at most `NEAR` or by
-    less than half of their latency's interval.
+    """Returns up to `most` search candidates beyond a limit, the nearest first. Candidates exceed a limit by at most
+    the share `NEAR`, or the interval of their latency contains the limit.
 
-    Only candidates with a score above `score` are returned; with `ties` also those with an equal score. Without
+    Only candidates with a score above `score` are returned; with `ties` also candidates with an equal score. Without
     `score`, a candidate is skipped if a member of the frontier is at least as good in score and memory.
     """
     limited = bounds(limits)
@@ -244,7 +244,7 @@ def just_beyond(
 
 
 def _excess(limited: Sequence[tuple[Figure, float]]) -> ColumnElement[float]:
-    """SQL expression for the product of value divided by limit, over the limits that a candidate exceeds."""
+    """SQL expression for the product of the ratios of value to limit, over the limits that a candidate exceeds."""
     beyond: ColumnElement[float] = literal(1.0)
     for column, limit in limited:
         beyond = beyond * case((column > limit, column / limit), else_=1.0)
@@ -305,7 +305,7 @@ def best_within_limits(session: Session, target_id: str) -> Candidate | None:
 
 
 def scored(session: Session, target_ids: Collection[str]) -> list[tuple[Genome, Document, float]]:
-    """Returns genome, architecture and proxy of the search candidates of these targets that have a proxy score."""
+    """Returns genome, architecture and proxy of these targets' search candidates with a proxy score."""
     query = select(Candidate.genome, Candidate.architecture, Candidate.proxy).where(_scored(target_ids))
     rows = session.execute(query.order_by(Candidate.target_id, Candidate.number))
     return [(genome, architecture, proxy) for genome, architecture, proxy in rows]

@@ -1,6 +1,6 @@
-"""Queries of searches that request measurements, and add and withdraw launches.
+"""Queries with which searches request measurements, and add and withdraw launches.
 
-The queries of devices on the same two tables (claims, reports, expiry) are in `measuring.queries`.
+Queries with which devices claim launches and report on them are in `measuring.queries`.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ class Want:
 def measurements(
     session: Session, device_key: str, protocol: Document, protocol_digest: str, wants: Iterable[Want]
 ) -> dict[str, Measurement]:
-    """Digest → measurement on this device key, locked in the order of ids. Missing measurements are created in state
-    `wanted`, and failed ones are requested again, because the failure may be due to a broken device.
+    """Returns architecture digest → measurement on this device key, and locks the measurements in the order of ids.
+    Missing measurements are created in state `wanted`, and failed measurements are requested again, because the failure
+    may be due to a broken device.
 
     The lock keeps reports from being processed before the candidates that refer to the measurement are committed. Rows
     are inserted in the order of digests, so that two targets cannot deadlock.
@@ -131,7 +132,7 @@ _LOCK = (
 
 
 def lock(session: Session, measurement_ids: Collection[str]) -> dict[str, Measurement]:
-    """Measurement id → measurement, locked in the order of ids, with deferred architecture and protocol."""
+    """Measurement id → measurement, locked in the order of ids. Architecture and protocol are loaded on access."""
     return {row.id: row for row in session.scalars(_LOCK, {"ids": list(measurement_ids)})}
 
 
@@ -151,7 +152,7 @@ def launch_counts(session: Session, measurement_ids: Collection[str]) -> dict[st
 def add_launches(
     session: Session, target: Target, measurement_ids: Collection[str], *, purpose: Purpose, now: datetime
 ) -> None:
-    """Adds a wanted launch for each measurement id; a repeated id gets several. The target must be locked."""
+    """Adds a wanted launch per item of `measurement_ids`, which may repeat an id. The target must be locked."""
     number = len(measurement_ids)
     rows = [
         _launch(id_, target.id, target.device_key, purpose, now) | {"id": launch_id, "turn": turn}
@@ -183,7 +184,7 @@ def _launch(measurement_id: str, target_id: str | None, device_key: str, purpose
 
 
 def has_live_launch(session: Session, target: Target, purpose: Purpose | None = None) -> bool:
-    """Whether a launch that this target requested, for this purpose if one is given, is still live."""
+    """Whether a launch that this target requested (for `purpose`, if given) is still wanted, leased or reported."""
     query = select(Launch.id).where(Launch.target_id == target.id, Launch.state.in_(LIVE_LAUNCHES))
     if purpose is not None:
         query = query.where(Launch.purpose == purpose)
@@ -191,15 +192,15 @@ def has_live_launch(session: Session, target: Target, purpose: Purpose | None = 
 
 
 def finished_before(session: Session, target: Target, launches: int) -> datetime | None:
-    """Returns when the launch before the target's latest `launches` launches finished; None without such a launch."""
+    """Returns the finish time of the launch before the target's latest `launches` ones; None if there is none."""
     query = select(Launch.finished_at).where(Launch.target_id == target.id, Launch.finished_at.is_not(None))
     return session.scalar(query.order_by(Launch.finished_at.desc()).offset(launches).limit(1))
 
 
 def needed(*conditions: Callable[[type[Candidate]], ColumnElement[bool]]) -> ColumnElement[bool]:
-    """Condition that an active target of a running job needs a launch: the target waits for the measurement, has
-    requested the launch, or has the measurement as a baseline that needs further launches. `conditions` restrict the
-    target's candidate.
+    """Condition that an active target of a running job needs a launch, because the target waits for the measurement,
+    has requested the launch, or has the measurement as a baseline that needs further launches. `conditions` restrict
+    the target's candidate.
     """
     candidate, target, job = aliased(Candidate), aliased(Target), aliased(Job)
     return (
@@ -224,9 +225,9 @@ def needed(*conditions: Callable[[type[Candidate]], ColumnElement[bool]]) -> Col
 def withdraw(
     session: Session, target_ids: Collection[str], now: datetime
 ) -> Sequence[Row[str, str | None, Purpose, int]]:
-    """Withdraws launches that only these targets need and that no device has started. Leased launches are cancelled;
-    the others are deleted, so that repeated requests and withdrawals leave no rows. Returns the rows (id, target_id,
-    purpose, fence).
+    """Withdraws launches that only these targets need and that no device has started. Leased launches are cancelled.
+    Other launches are deleted, so repeated requests and withdrawals leave no rows. Returns the rows (id, target_id,
+    purpose, fence) of the withdrawn launches.
 
     Must be called before the candidates change their state, with the targets locked.
     """

@@ -129,7 +129,7 @@ _active = (
 
 
 def idle_targets(session: Session) -> list[str]:
-    """Returns active targets of running jobs that do not wait for a live launch, for scores or for a worker.
+    """Returns active targets of running jobs that wait neither for a launch nor for scores nor for a worker.
 
     For such a target, either the task of the next search step was lost, or launches are missing.
     """
@@ -181,7 +181,7 @@ def targets_without_device(session: Session) -> list[str]:
 
 
 def revoked_device(session: Session, device_key: str) -> str | None:
-    """Returns the name of a revoked device with this key; None for other devices, and for classes."""
+    """Returns the name of the device with this key if it was revoked; None for other devices and for classes."""
     kind, device_id = parsed(device_key)
     if kind != "device":
         return None
@@ -194,7 +194,7 @@ def active_targets(session: Session) -> list[tuple[Target, Job]]:
 
 
 def first_start(session: Session, target: Target) -> datetime | None:
-    """Returns when the first of the job's targets on this device key started; None before that."""
+    """Returns the start of the job's first started target on this device key; None if no target has started there."""
     others = select(func.min(Target.started_at)).where(
         Target.job_id == target.job_id, Target.device_key == target.device_key, Target.id != target.id
     )
@@ -202,7 +202,7 @@ def first_start(session: Session, target: Target) -> datetime | None:
 
 
 def first_starts(session: Session, job_ids: Collection[str]) -> dict[tuple[str, str], datetime]:
-    """(Job id, device key) → start of the first of the job's targets on this device key, for started targets."""
+    """(Job id, device key) → start of the job's first started target on this device key, for started targets."""
     rows = session.execute(
         select(Target.job_id, Target.device_key, func.min(Target.started_at))
         .where(any_of(Target.job_id, job_ids), Target.started_at.is_not(None))
@@ -214,7 +214,7 @@ def first_starts(session: Session, job_ids: Collection[str]) -> dict[tuple[str, 
 def _devices(
     session: Session, device_keys: Sequence[str], columns: Sequence[Any], *conditions: ColumnElement[bool]
 ) -> dict[str, list[Any]]:
-    """Device key → these columns of the key's devices, in the order of device ids."""
+    """Device key → rows with `columns` of the key's devices that meet `conditions`, in the order of device ids."""
     ids, classes = ids_and_classes(device_keys)
     matches = or_(any_of(Device.id, ids), any_of(Device.device_class, classes))
     query = select(Device.id, Device.device_class, *columns).where(matches, *conditions).order_by(Device.id)
@@ -242,7 +242,7 @@ def facts_seen(session: Session, device_keys: Sequence[str], since: datetime) ->
 
 
 def blocked_devices(session: Session, device_keys: Sequence[str]) -> dict[str, tuple[str, bool]]:
-    """Device key → name of a device in quarantine (True) or draining (False), for keys with such a device."""
+    """Device key → (name, True) of a device in quarantine, or (name, False) of a draining device, if there is one."""
     is_blocked = or_(Device.quarantine.is_not(None), Device.state == DeviceState.DRAINING)
     columns = (Device.name, Device.quarantine)
     found = _devices(session, device_keys, columns, is_blocked, Device.state != DeviceState.REVOKED)

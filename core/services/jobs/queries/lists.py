@@ -1,7 +1,7 @@
 """Pages of candidates sorted by a figure, and the sizes of groups of candidates.
 
-Candidates without the figure come last. They are read in a second query, so that each of the two queries follows an
-index by (figure, id), forwards or backwards.
+Candidates without the figure come last. They are read in a second query, because each of the two queries can then
+follow an index by (figure, id), forwards or backwards.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def group_rank() -> ColumnElement[int]:
 
 
 def against(baseline: Baseline | None, values: Literal["latency", "memory"]) -> ColumnElement[float]:
-    """SQL expression for the baseline's latency or peak memory at a candidate's proxy, divided by the candidate's own
-    value. NULL for baselines, and for candidates without measured latency and peak memory.
+    """SQL expression for the baseline's latency or peak memory at a candidate's proxy, divided by the candidate's
+    measured latency or peak memory. NULL for baselines, and for candidates without measured latency and peak memory.
     """
     if baseline is None:
         return NOTHING
@@ -69,7 +69,7 @@ def against(baseline: Baseline | None, values: Literal["latency", "memory"]) -> 
 
 
 def _maximum(lines: Sequence[tuple[float, float, float]]) -> ColumnElement[float]:
-    """SQL expression for the maximum, at a candidate's proxy, of lines given as (proxy, value at this proxy, slope)."""
+    """SQL expression for the maximum of several lines at a candidate's proxy. A line is (proxy, value there, slope)."""
     first, *others = (literal(value) + slope * (Candidate.proxy - at) for at, value, slope in lines)
     for other in others:
         first = case((first > other, first), else_=other)
@@ -78,7 +78,7 @@ def _maximum(lines: Sequence[tuple[float, float, float]]) -> ColumnElement[float
 
 @dataclass(frozen=True)
 class Order:
-    """Sort order of candidates by a figure, which is a column or an expression without an index."""
+    """Sort order of candidates by a figure: a column, or an SQL expression for which there is no index."""
 
     figure: Figure
     descending: bool = False
@@ -88,12 +88,12 @@ class Order:
         return (self.figure.desc(), Candidate.id.desc()) if self.descending else (self.figure, Candidate.id)
 
     def beyond(self, value: Value, id_: str) -> ColumnElement[bool]:
-        """Condition that a candidate with the figure comes after the one with this value and id."""
+        """Condition that a candidate with the figure comes after the candidate with this value and id."""
         mine, last = tuple_(self.figure, Candidate.id), tuple_(literal(value), literal(id_))
         return mine < last if self.descending else mine > last
 
     def before(self, value: Value, id_: str) -> ColumnElement[bool]:
-        """Condition that a candidate comes before the one with this value and id."""
+        """Condition that a candidate comes before the candidate with this value and id."""
         if value is None:
             return or_(self.figure.is_not(None), Candidate.id < id_)
         mine, own = tuple_(self.figure, Candidate.id), tuple_(literal(value), literal(id_))
@@ -139,7 +139,7 @@ def count(session: Session, conditions: Conditions) -> int:
 
 
 def position_of(session: Session, conditions: Conditions, order: Order, candidate_id: str) -> int | None:
-    """Returns the number of candidates before this one; None if this candidate does not meet the conditions."""
+    """Returns the number of candidates before this candidate; None if this candidate does not meet the conditions."""
     own = session.execute(select(order.figure).where(*conditions, Candidate.id == candidate_id)).first()
     return None if own is None else count(session, [*conditions, order.before(own[0], candidate_id)])
 
