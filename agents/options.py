@@ -48,7 +48,7 @@ class AgentOptions:
 
     @property
     def folder(self) -> Path:
-        """Folder of the credential, the spool and the weight cache. Only one agent may use it at a time."""
+        """Folder of credential, unsent results and weight cache. Only one agent may use the folder at a time."""
         return (self.data_dir or Path(user_data_dir("edgefront")) / "agent").absolute()
 
     @property
@@ -60,5 +60,5 @@ class AgentOptions:
 
     @property
     def memory_limit_bytes(self) -> int | None:
-        """Maximum memory of a launch, bytes; None for the system's available memory."""
+        """Memory limit of one run of a model, bytes; None for the system's available memory."""
         return None if self.memory_limit_mb is None else self.memory_limit_mb * MB

@@ -1,7 +1,7 @@
-"""`Measurer`: runs launches on this device, each in its own process.
+"""`Measurer`: runs launches (runs of a model) on this device, each launch in a fresh process.
 
-On Linux CPUs the child is a fork of the fork server (`agents.measuring.forkserver`), one server per runtime. With a
-GPU, whose runtime does not survive a fork, and on other systems the child is a fresh process (`run_spawned`).
+On Linux CPUs the process is a fork of the runtime's fork server (`agents.measuring.forkserver`). On other systems, and
+on GPUs, whose libraries do not survive a fork, the process is started anew (`run_spawned`).
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ from edgefront.core.schemas.agent import RuntimeFacts
 def run_spawned(
     request: LaunchRequest, begun: Callable[[subprocess.Popen[bytes]], None], temporary: Path
 ) -> LaunchResult:
-    """Starts a child, waits for it, and returns its result. `begun` receives the process, so that the caller can kill
-    it early; `temporary` is the folder of its temporary files.
+    """Starts a child process, waits for the child, and returns the launch's result. `begun` receives the child process,
+    so that the caller can kill it early; `temporary` is the folder of the child's temporary files.
 
-    The child reads its request from standard input, which stays open while the child works. When this process ends,
-    standard input closes and the child exits.
+    The child reads the request from its standard input, which stays open while the child works. When this process ends,
+    that standard input closes and the child exits.
     """
     with tempfile.TemporaryFile() as output_file:
         started, oom_kills_before = time.perf_counter(), _oom_kills()
@@ -110,20 +110,21 @@ def _converse(process: subprocess.Popen[bytes], request: LaunchRequest) -> bytes
 
 
 class Aborted(EdgefrontError):
-    """Raised if `Measurer.abort` aborted the launch, which then has no result."""
+    """Raised instead of returning a result if `Measurer.abort` aborted the launch."""
 
     kind = "aborted"
 
 
 class Measurer:
-    """Runs launches one at a time, and only one at a time on this host.
+    """Runs launches one at a time; a lock ensures that only one launch runs on this host at any time.
 
     Args:
-        cache: folder of the weight cache; it grows to the largest size of each parameter.
+        cache: folder of the weight cache, which grows to the largest measured size of each parameter.
         plan: the cores that measure; by default all that this process may use.
-        memory_limit_bytes: limit of one launch; by default the system's available memory.
-        lock: the host's lock file; by default one for all agents of this host.
-        runtimes: known facts of runtimes; others are tested when a launch depends on their number formats.
+        memory_limit_bytes: memory limit of one launch; by default the system's available memory.
+        lock: the host's lock file; by default the file that all agents of this host share.
+        runtimes: runtimes whose number formats are known; another runtime is tested when a launch needs its number
+        formats.
     """
 
     def __init__(
@@ -157,11 +158,10 @@ class Measurer:
     def measure(self, subject: Architecture | Path, protocol: MeasurementProtocol, seed: int) -> LaunchResult:
         """Runs one launch of an architecture, or of an unchanged ONNX or GGUF file.
 
-        Failures of the model are results, never raised: `infeasible` if this device has too little memory or is too
-        slow, otherwise `failed` with a reason.
+        Failures of the model are returned as results, never raised: `infeasible` if this device has too little memory
+        or is too slow, otherwise `failed` with a reason.
 
-        Raises `Unavailable` if the disk of the weight cache is full (not the model's fault), and `Aborted` after
-        `abort`.
+        Raises `Unavailable` if the disk of the weight cache is full, and `Aborted` after a call of `abort`.
         """
         refusal = self._refuse(subject, protocol)
         if refusal is not None:
@@ -204,8 +204,8 @@ class Measurer:
         )
 
     def abort(self) -> None:
-        """Aborts the current launch at once, or else the next launch: `measure` raises `Aborted`. Thread-safe. Kills
-        the fork server too; the next launch starts a new one.
+        """Aborts the current launch at once or, if no launch is running, the next launch: `measure` raises `Aborted`.
+        Thread-safe. Kills the fork server too; the next launch starts a new fork server.
         """
         self._aborted.set()
         kill = self._kill
@@ -244,7 +244,7 @@ class Measurer:
         return result
 
     def _folder(self) -> Path:
-        """Folder of the temporary files of measuring processes; this process removes the files of killed processes."""
+        """Folder of the measuring processes' temporary files. The agent removes it, because a killed process cannot."""
         if self._temporary is None:
             self._temporary = self._held.enter_context(work_folder())
         return self._temporary
@@ -261,8 +261,8 @@ class Measurer:
         return server
 
     def _computes_in(self, protocol: MeasurementProtocol) -> bool:
-        """Whether the runtime has kernels for the number format. Tested once, with the same test as for the device's
-        facts.
+        """Whether the runtime of the protocol computes in the number format of the protocol on this device. Each
+        runtime is tested once, as in `agents.device.probe`.
         """
         if protocol.runtime not in self._facts:
             self._facts[protocol.runtime] = try_runtime(protocol.runtime)
@@ -270,7 +270,7 @@ class Measurer:
         return facts is not None and protocol.number_format in facts.numbers.get(protocol.provider, ())
 
     def _refuse(self, subject: Architecture | Path, protocol: MeasurementProtocol) -> LaunchResult | None:
-        """Returns a refusal if this device cannot run the launch at all; None if it can be tried."""
+        """Returns a failed result if this device certainly cannot run the launch; None if the launch can be tried."""
         if protocol.threads > self.plan.count:
             why = f", by {self.plan.quota}" if self.plan.quota else ""
             return failure(
@@ -294,7 +294,7 @@ class Measurer:
         return self._refuse_memory(least_footprint_bytes(subject, protocol), protocol)
 
     def _refuse_memory(self, least: int, protocol: MeasurementProtocol) -> LaunchResult | None:
-        """Refuses a launch that needs at least `least` bytes if this device has less memory."""
+        """Returns an `infeasible` result if this device has less than `least` bytes of memory, else None."""
         if not Provider(protocol.provider).shares_host_memory:
             return None
         free = available_memory_bytes()
@@ -311,8 +311,8 @@ _VOCABULARY = ("tokens", "masked_tokens")
 
 
 def least_footprint_bytes(architecture: Architecture, protocol: MeasurementProtocol) -> int:
-    """Bytes of the weights, the state that a pass reads, and the largest activation with its input: a lower bound for
-    every runtime.
+    """Returns a lower bound of the memory that any runtime needs: bytes of the weights, of the state that a forward
+    pass reads, and of the largest activation with its input.
     """
     passes = [prompt_pass(protocol), token_pass(protocol)] if protocol.mode == "generate" else [protocol]
     weights = protocol_costs(architecture, protocol).weight_bytes
@@ -348,7 +348,7 @@ _BUILDS = {"dtype": "float32", "weights": "full"}
 def read_file(path: Path, protocol: MeasurementProtocol) -> GgufHeader | None:
     """Returns the header of a GGUF file; None for any other file, which is treated as ONNX.
 
-    Raises `InvalidInput` for a protocol field that the file does not allow, and for a damaged or truncated GGUF file.
+    Raises `InvalidInput` if the file does not allow a field of the protocol, or if a GGUF file is damaged or truncated.
     """
     header = None
     if _is_gguf(path):
@@ -377,7 +377,7 @@ def read_file(path: Path, protocol: MeasurementProtocol) -> GgufHeader | None:
 
 @lru_cache(maxsize=4)
 def _header_of(path: Path, _changed_ns: int, _size: int) -> GgufHeader:
-    """Returns the header of a GGUF file. Cached: each launch needs it, and a vocabulary takes 0.3 s to read."""
+    """Returns the header of a GGUF file, cached because each launch needs it and reading a vocabulary takes 0.3 s."""
     return GgufHeader(path)
 
 

@@ -1,11 +1,11 @@
-"""Measures peak memory with several methods. Figures of different methods are never compared.
+"""Measures peak memory by one of several methods. Figures of different methods are never compared.
 
 - anonymous (Linux): the high-water mark of anonymous memory over the forward passes, plus the weights mapped from
-  files. Anonymous memory cannot be evicted to a file. File pages are libraries and the mapped weights; the weights
-  are counted by size rather than by the resident share.
+  files. Anonymous memory cannot be evicted to a file. File pages contain libraries and the mapped weights; mapped
+  weights are counted by size, whether resident or not.
 - resident: the high-water mark of the resident set, file pages included; available on other systems.
 - allocator: PyTorch's own peak on a CUDA device.
-- device: used memory of the whole GPU, polled; valid because nothing else is measured at that time.
+- device: used memory of the whole GPU, polled; valid because the host runs only one measurement at a time.
 
 All methods except `allocator` subtract the memory of the process before it built the model.
 """
@@ -36,16 +36,16 @@ class PeakMemoryMeter:
     _build_peak = 0
 
     def start(self) -> None:
-        """Called before the model is built."""
+        """Starts the measurement; called before the model is built."""
         raise NotImplementedError
 
     def built(self) -> None:
-        """Called when the model is built, before the passes."""
+        """Ends the build phase; called after the model is built and before the forward passes."""
         self._build_peak = max(0, self._peak())
         self._reset()
 
     def read(self, _starts: Mapping[str, int]) -> PeakMemory:
-        """Returns the peak memory; called after the forward passes. An exact figure needs two passes (see
+        """Returns the peak memory; called after the forward passes. An exact figure needs two forward passes (see
         `AnonymousMeter`).
 
         `starts`: bytes of each mapped file that belong to the model (`runtimes.Model`), for meters that count mapped
@@ -63,15 +63,15 @@ class PeakMemoryMeter:
         )
 
     def _peak(self) -> int:
-        """Peak since `_reset`, in bytes above the memory before the build."""
+        """Peak memory since the latest `_reset`, in bytes above the memory before the build of the model."""
         raise NotImplementedError
 
     def _reset(self) -> None: ...
 
 
 def memory_methods(*, allocator: bool, device: bool) -> tuple[MemoryMethod, ...]:
-    """Memory methods that work on this system, for a runtime whose allocator reports its peak, or for a GPU that can be
-    polled.
+    """Returns the memory methods that work on this system. `allocator`: the runtime's allocator reports its peak;
+    `device`: the used memory of the GPU can be polled.
     """
     host: tuple[MemoryMethod, ...] = ("resident",)
     if _ON_LINUX and linux.reset_high_water():
@@ -80,7 +80,7 @@ def memory_methods(*, allocator: bool, device: bool) -> tuple[MemoryMethod, ...]
 
 
 def meter_for(protocol: MeasurementProtocol, weight_places: tuple[Path, ...]) -> PeakMemoryMeter:
-    """Returns the protocol's memory meter. Raises `MeasurementError` (unsupported) if this system lacks the method."""
+    """Returns a meter for the protocol's memory method. Raises `MeasurementError` if the method is unsupported here."""
     method = protocol.memory
     if method == "anonymous" and _ON_LINUX:
         return AnonymousMeter(weight_places)
@@ -100,12 +100,12 @@ def meter_for(protocol: MeasurementProtocol, weight_places: tuple[Path, ...]) ->
 
 
 class AnonymousMeter(PeakMemoryMeter):
-    """Anonymous high-water mark, computed from the resident one: the kernel keeps one mark for both kinds of pages
-    together.
+    """High-water mark of anonymous memory, computed from the high-water mark of all resident memory: the kernel keeps
+    only one mark for anonymous pages and file pages together.
 
     If a forward pass loads no new file page, the file pages are constant, so the mark minus the file pages is exactly
     the anonymous mark. The first pass loads file pages (code, mapped weights). In the second pass all file pages are
-    resident and its mark is at least that of the first pass, so the figure is exact after two passes.
+    resident, and the mark is at least the first pass's mark, so the figure is exact after two passes.
     """
 
     method = "anonymous"
@@ -133,7 +133,7 @@ class AnonymousMeter(PeakMemoryMeter):
 
 
 class ResidentMeter(PeakMemoryMeter):
-    """Resident high-water mark. If it cannot be reset (macOS), the forward peak is at least the build's peak."""
+    """High-water mark of resident memory; includes the model's build where the mark cannot be reset (macOS)."""
 
     method = "resident"
 
@@ -220,12 +220,12 @@ class DeviceMeter(PeakMemoryMeter):
 
 @dataclass
 class _Peak:
-    """The highest reading of one phase; only the polling thread changes it."""
+    """The highest reading of used memory in one phase (build or forward passes), set only by the polling thread."""
 
     used_bytes: int
 
 
 class UsedMemory(Protocol):
-    """A GPU that reports the used memory of all processes."""
+    """Interface of a GPU that reports the memory used by all processes."""
 
     def used_bytes(self) -> int: ...

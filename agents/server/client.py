@@ -1,7 +1,7 @@
-"""The agent's HTTP requests to the server, each a cancellable coroutine, and the rules for repeating them.
+"""The agent's HTTP requests to the server, each a cancellable coroutine, and the rules for repeating requests.
 
-Error responses become exceptions of `core.common.errors`, by status. An unreachable server, a proxy's error page and an
-unreadable response become `Unavailable`.
+Error responses raise exceptions of `core.common.errors`, chosen by HTTP status. An unreachable server, a proxy's error
+page and an unreadable response raise `Unavailable`.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ Result = TypeVar("Result")
 
 
 class ProtocolMismatch(EdgefrontError):
-    """Raised if the protocol versions of agent and server are incompatible, so that one must be updated."""
+    """Raised if the protocol versions of agent and server are incompatible. The older program must be updated."""
 
     status = 426
     kind = "protocol-mismatch"
 
 
 class CopiedDataFolder(EdgefrontError):
-    """Raised if the data folder is a copy of another agent's folder, and would report as that agent's device."""
+    """Raised if the data folder is a copy of another agent's folder, because both agents would report as one device."""
 
     kind = "copied-data-folder"
 
@@ -90,8 +90,8 @@ _BY_STATUS: Mapping[int, type[EdgefrontError]] = {
 def check_url(server: str, *, insecure: bool = False) -> str:
     """Returns the server's URL without a trailing slash.
 
-    Raises `InvalidInput` for an invalid URL, and for plain HTTP beyond this machine unless `insecure`: it would expose
-    the credential and all results to the network.
+    Raises `InvalidInput` for an invalid URL, and for plain HTTP beyond this machine unless `insecure`, because plain
+    HTTP exposes the credential and all results to the network.
     """
     url = httpx.URL(server_url(server, field="server"))
     if url.scheme == "http" and not insecure and not is_own(url.host):
@@ -107,7 +107,7 @@ def check_url(server: str, *, insecure: bool = False) -> str:
 class AgentClient:
     """One device's connection to the server. Use as an asynchronous context manager.
 
-    `instance` names this process (`core.schemas.agent.INSTANCE_HEADER`); it is random if absent.
+    `instance` is the name of this process (`core.schemas.agent.INSTANCE_HEADER`); by default a random name.
     """
 
     def __init__(self, server: str, *, insecure: bool = False, instance: str | None = None) -> None:
@@ -140,8 +140,8 @@ class AgentClient:
         return await self._ask("/v1/agents/enrol", request, EnrolResponse, bearer=token)
 
     async def lease(self, request: LeaseRequest) -> LeaseResponse:
-        """Requests work; the server may take `wait_s` to answer. A cancelled request closes the connection, so that the
-        server releases launches that it claimed at that moment.
+        """Requests work; the server may take `wait_s` of the request to answer. Cancelling closes the connection, so
+        that the server releases launches that it was just assigning to this agent.
         """
         response = await self._send("/v1/leases", request, wait_s=request.wait_s)
         reason = response.headers.get(WITHHELD_HEADER)
@@ -149,8 +149,8 @@ class AgentClient:
         return self._read(response, LeaseResponse)
 
     async def start(self, launch_id: str, fence: int) -> None:
-        """Reports that this launch starts. Raises `Conflict` or `NotFound` if the launch was reassigned or is no longer
-        needed.
+        """Reports the start of a launch; `fence` is its fencing token. Raises `Conflict` or `NotFound` if the launch
+        was reassigned or is no longer needed.
         """
         await self._send(f"/v1/launches/{launch_id}/start", StartRequest(fence=fence))
 
@@ -159,7 +159,7 @@ class AgentClient:
         return await self._ask(f"/v1/leases/{lease_id}/heartbeat", None, HeartbeatResponse)
 
     async def release(self, lease_id: str, launch_ids: tuple[str, ...]) -> None:
-        """Returns launches to the server."""
+        """Returns launches of a lease to the server, which assigns them anew."""
         await self._send(f"/v1/leases/{lease_id}/release", ReleaseRequest(launch_ids=launch_ids))
 
     async def report(self, request: ReportRequest) -> ReportResponse:
@@ -190,9 +190,8 @@ class AgentClient:
 
 
 def error_of(response: httpx.Response) -> EdgefrontError:
-    """Returns the exception for an error response; its extras include `retry_after_s` if the server sends it. Errors
-    that do not come from the server (a proxy's page) are temporary, except for a request body that a proxy finds too
-    large.
+    """Returns the exception for an error response; the exception's `extra` includes `retry_after_s` if the server sends
+    it. Errors from a proxy are temporary, except for a request body that the proxy finds too large.
     """
     status = response.status_code
     extra: dict[str, Any] = {} if (delay := retry_after_s(response.headers)) is None else {"retry_after_s": delay}
@@ -213,7 +212,7 @@ def error_of(response: httpx.Response) -> EdgefrontError:
 
 
 def retryable(error: BaseException) -> bool:
-    """Whether the same request may succeed later without any change. Only this function decides that."""
+    """Whether the same request may succeed later without any change, so that it should be retried."""
     return isinstance(error, Unavailable | TooManyRequests)
 
 
@@ -222,14 +221,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Retry with the pauses of `core.common.http_client`, for at most `total_s` seconds (None: no limit)."""
+    """Retries with the pauses of `core.common.http_client`, for at most `total_s` seconds (None: without limit)."""
 
     base_s: float = 0.5
     cap_s: float = 30.0
     total_s: float | None = None
 
     async def run(self, what: str, call: Callable[[], Awaitable[Result]]) -> Result:
-        """Repeats the call until it succeeds. Raises permanent errors at once, and the latest error after `total_s`."""
+        """Repeats `call` until it succeeds. Raises permanent errors at once, and a temporary error after `total_s`."""
 
         def log_failure(state: RetryCallState) -> None:
             # Logs the first failure, then at each doubling of the count, so that a long outage does not flood the log.
@@ -265,8 +264,8 @@ class RetryPolicy:
 
 
 async def repeat(what: str, step: Callable[[], Awaitable[None]]) -> NoReturn:
-    """Repeats a step forever. Errors of the server end the loop; any other error is logged, and the next step follows
-    after a pause, so that the agent survives unforeseen errors.
+    """Repeats a step forever. Errors from the server end the loop and are raised; any other error is logged, and the
+    step is repeated after a pause, so that the agent survives unforeseen errors.
     """
     while True:
         try:

@@ -45,7 +45,7 @@ class CredentialFile:
         self._refused = folder / "refused-instance"
 
     def read(self, server: str) -> Credential | None:
-        """Returns the stored credential for this server; None if there is none or if it is for another server."""
+        """Returns the stored credential; None if no credential is stored or it is for another server."""
         try:
             credential = Credential.model_validate_json(self.path.read_bytes())
         except FileNotFoundError:
@@ -59,13 +59,14 @@ class CredentialFile:
         return credential
 
     def write(self, credential: Credential) -> None:
-        """Stores the credential atomically, unreadable for other users, and removes the enrolment's nonce."""
+        """Stores the credential atomically, unreadable for other users, and removes the nonce of the enrolment."""
         write_private(self.path, json.dumps(credential.model_dump()))
         self._nonce.unlink(missing_ok=True)
 
     def refused_instance(self) -> str | None:
         """Instance name of the previous agent with this folder, if the server refused it because another instance was
-        running. The next agent reuses the name, so that the server refuses it too while the other instance runs.
+        running. The next agent reuses the name, so that the server refuses the next agent too while the other instance
+        runs.
         """
         with suppress(OSError, UnicodeDecodeError):
             kept = self._refused.read_text(encoding="ascii")
@@ -80,8 +81,8 @@ class CredentialFile:
         self._refused.unlink(missing_ok=True)
 
     def nonce(self) -> str:
-        """Returns a random text that identifies the enrolment until a credential is stored, so that an agent that was
-        killed before can repeat its request.
+        """Returns a random text that identifies the enrolment until a credential is stored, so that an agent can repeat
+        the same enrolment request after it was killed.
         """
         with suppress(OSError, UnicodeDecodeError):
             kept = self._nonce.read_text(encoding="ascii")
@@ -119,7 +120,8 @@ async def enrol(client: AgentClient, options: AgentOptions, facts: DeviceFacts) 
 async def enrol_again(client: AgentClient, options: AgentOptions, facts: DeviceFacts, refusal: EdgefrontError) -> None:
     """Enrols again with the token file after the server has refused the credential.
 
-    Raises `refusal` without a token or, for a revoked device, without a valid one; otherwise the token's error.
+    Raises `refusal` if there is no token or, for a revoked device, no valid token; otherwise the server's error about
+    the token.
     """
     if options.token_file is None:
         raise refusal

@@ -1,6 +1,6 @@
-"""Supplies the agent with work: requests leases early, extends them, and returns launches that will not run.
+"""Supplies the agent with work: requests leases of launches, extends leases, and returns launches that will not run.
 
-`LeasedItems` contains the leases and their launches as state, without making requests.
+`LeasedItems` is the list of leases and launches, without any requests.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ class Leasing:
     """The agent's side of leases.
 
     Args:
-        facts: the device's facts, sent with the first request. rejoin: called when the server no longer knows this
-        device or has revoked it; enrols again or raises. wait_s: how long the server may hold a request for work.
-        spawn: runs a task in the background; one that fails ends the agent.
+        facts: the device's description, sent with the first request. rejoin: called when the server does not know this
+        device any more or has revoked it; enrols the device again or raises. wait_s: how long the server may delay its
+        answer to a request for work.
+        spawn: runs a coroutine in the background; its failure ends the agent.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Leasing:
         self._hungry.set()
 
     async def run(self) -> None:
-        """Requests work whenever all launches have started. Raises the server's errors about the device itself."""
+        """Requests work whenever all leased launches have started. Raises the server's errors about this device."""
         await repeat("requesting work", self._request_work)
 
     async def _request_work(self) -> None:
@@ -98,7 +99,7 @@ class Leasing:
             await asyncio.sleep(1.0)  # the server did not let the request wait: avoid a busy loop
 
     async def next(self) -> LeaseItem | None:
-        """Marks the next launch as started and returns it. Waits for a launch; returns None when no more will come."""
+        """Waits for the next launch, marks it as started and returns it; None when no more launches will come."""
         while True:
             item = self.leased.begin()
             if self.leased.waiting == 0 and not self._closed:
@@ -109,12 +110,12 @@ class Leasing:
             await self._work.wait()
 
     def took(self, seconds: float) -> None:
-        """Records the duration of the latest launch, which determines the size of batches."""
+        """Records the duration of the latest launch, for choosing the number of launches of the next lease."""
         self._mean_s = seconds if self._mean_s is None else 0.7 * self._mean_s + 0.3 * seconds
 
     async def tell_start(self, item: LeaseItem) -> None:
-        """Reports that this launch starts. If the report fails, the launch continues, because the server accepts its
-        result anyway.
+        """Reports the start of this launch to the server. If the report fails, the launch continues, because the server
+        accepts the launch's result anyway.
         """
         try:
             await BRIEF.run("reporting a start", lambda: self._client.start(item.launch_id, item.fence))
@@ -122,14 +123,14 @@ class Leasing:
             _log.debug("the start of %s was not accepted: %s", item.launch_id, error)
 
     def close(self) -> Mapping[str, tuple[str, ...]]:
-        """Stops requesting work. Returns the launches that have not started, by lease, for `release`."""
+        """Stops requesting work. Returns the ids of the launches that have not started, by lease, for `release`."""
         self._closed = True
         self._work.set()
         return self.leased.release()
 
     def unload(self, item: LeaseItem) -> Mapping[str, tuple[str, ...]]:
-        """Removes this launch and all launches that have not started, and returns them by lease for `release`. The
-        agent may request more work later.
+        """Removes this launch and all launches that have not started, and returns the removed ids by lease, for
+        `release`. The agent may request more work later.
         """
         lease_id = self.leased.lease_of(item.launch_id)
         back = self.leased.release()
@@ -147,8 +148,8 @@ class Leasing:
                 _log.info("returned %d launches", len(launch_ids))
 
     async def _ask(self, request: LeaseRequest) -> LeaseResponse | None:
-        """Sends a lease request; None if the device had to enrol again. Raises if the repeated request is refused
-        too.
+        """Sends a lease request and returns the response; None if the device had to enrol again. Raises the server's
+        error if the server refuses the device again.
         """
         try:
             answer = await FOREVER.run("requesting work", lambda: self._client.lease(request))
@@ -193,7 +194,7 @@ class Leasing:
 
 
 def _state_message(state: str, blocked_reason: str | None) -> str:
-    """Log message for the device's state in the response to a lease request."""
+    """Returns the log message about the device's state, which the response to a lease request contains."""
     if blocked_reason is not None:
         return f"this device gets no launches: {blocked_reason}"
     return f"the server reports this device as {state}"
@@ -212,7 +213,7 @@ class Lease:
 
 
 class LeasedItems:
-    """Leased launches in the order in which they are run."""
+    """The leased launches, in the order in which the agent runs them."""
 
     def __init__(self) -> None:
         self.leases: dict[str, Lease] = {}
@@ -225,7 +226,7 @@ class LeasedItems:
         return len(self._queue)
 
     def add(self, answer: LeaseResponse) -> Lease | None:
-        """Adds the launches of a lease; returns None for a lease without launches."""
+        """Adds the launches of a response and returns their lease; None if the response has no launches."""
         if answer.lease_id is None or not answer.items:
             return None
         heartbeat_s = answer.heartbeat_s or answer.ttl_s / 3 or _HEARTBEAT_S
@@ -239,12 +240,12 @@ class LeasedItems:
         return next((id_ for id_, lease in self.leases.items() if launch_id in lease.unfinished), None)
 
     def begin(self) -> LeaseItem | None:
-        """Starts the next launch and returns it; it is `current` until `end`. Returns None if no launch is left."""
+        """Makes the next launch `current` until `end` and returns the launch; None if no launch is left."""
         self.current = self._queue.popleft() if self._queue else None
         return self.current
 
     def end(self) -> None:
-        """Ends the current launch; its lease stays until `finish`."""
+        """Ends the current launch. The launch's lease stays until `finish`."""
         self.current = None
 
     def finish(self, launch_ids: Iterable[str]) -> None:
@@ -256,7 +257,7 @@ class LeasedItems:
                 del self.leases[lease.lease_id]
 
     def skip(self, launch_ids: Iterable[str]) -> list[str]:
-        """Removes the launches with these ids that have not started, and returns their ids."""
+        """Removes those of these launches that have not started, and returns the removed ids."""
         unwanted = set(launch_ids)
         skipped = [item.launch_id for item in self._queue if item.launch_id in unwanted]
         self._queue = deque(item for item in self._queue if item.launch_id not in unwanted)
@@ -264,7 +265,7 @@ class LeasedItems:
         return skipped
 
     def lose(self, lease_id: str) -> list[str]:
-        """Ends a lease: removes its launches that have not started, and returns their ids."""
+        """Ends a lease: removes the lease's launches that have not started, and returns the ids of these launches."""
         lease = self.leases.pop(lease_id, None)
         of_lease = set() if lease is None else lease.unfinished
         lost = [item.launch_id for item in self._queue if item.launch_id in of_lease]
@@ -272,7 +273,7 @@ class LeasedItems:
         return lost
 
     def release(self) -> dict[str, tuple[str, ...]]:
-        """Removes and returns all launches that have not started, by lease."""
+        """Removes all launches that have not started, and returns the removed ids by lease."""
         back: dict[str, tuple[str, ...]] = {}
         for item in self._queue:
             lease_id = self.lease_of(item.launch_id) or ""  # every queued launch has a lease

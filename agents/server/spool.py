@@ -1,7 +1,7 @@
-"""Unsent results, kept on disk until the server has acknowledged them, and sent in batches, oldest first.
+"""The spool: unsent results, stored on disk until the server has acknowledged them, and sent in batches, oldest first.
 
-Each result is one JSON file, written atomically; names rise with time, so the oldest is sent first. If the disk is
-full, results wait in memory and `writable` returns False, so that the agent requests no new work.
+Each result is one JSON file, written atomically; file names rise with time, so the oldest file is the first by name. If
+the disk is full, results wait in memory and `writable` returns False, so that the agent requests no new work.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SUFFIX = ".json"
 
 
 class SpooledReport(BaseModel):
-    """One file of the spool: a report, and the wall time since the previous report during which the agent had work."""
+    """One file of the spool: a report, and the wall time, since the previous report, in which the agent had work."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -46,7 +46,7 @@ class SpooledReport(BaseModel):
 
 
 class Spool:
-    """The results that wait in `folder`. Each agent needs its own folder."""
+    """The unsent results in `folder`. Each agent needs its own folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -65,7 +65,7 @@ class Spool:
         return len(self._waiting)
 
     def put(self, spooled: SpooledReport) -> bool:
-        """Adds a result. Returns False if the result is in memory only because the disk could not store it."""
+        """Adds a result. Returns True if the disk stores the result, False if only memory does (the disk is full)."""
         self._count += 1
         name = f"{time.time_ns():020d}-{os.getpid()}-{self._count}{_SUFFIX}"
         self._waiting[name] = spooled
@@ -84,20 +84,20 @@ class Spool:
                 self._path(name).unlink(missing_ok=True)
 
     def set_aside(self, name: str, why: str) -> None:
-        """Sets aside a result that the server refuses: the file is kept for inspection and never sent again."""
+        """Sets aside a result that the server refuses: keeps the file for inspection and never sends it again."""
         launch_id = self._waiting.pop(name).report.launch_id
         _log.error("the result of launch %s was refused and is kept in a .refused file: %s", launch_id, why)
         if not self._was_unstored(name):
             self._path(name).replace(self._path(name).with_suffix(".refused"))
 
     def _was_unstored(self, name: str) -> bool:
-        """Whether a result was in memory only. Removes the result's name from the unstored ones."""
+        """Returns whether a result was in memory only, and forgets that result."""
         unstored = name in self._unstored
         self._unstored.discard(name)
         return unstored
 
     def writable(self) -> bool:
-        """Whether the disk can store results. First writes the results that are in memory only."""
+        """Returns whether the disk can store results, after trying to write the results that are in memory only."""
         if not all(self._store(name) for name in sorted(self._unstored)):
             return False
         try:
@@ -147,7 +147,7 @@ _REJOIN_S = 3.0
 
 
 class BusyClock:
-    """Measures wall time during which the agent has work."""
+    """Measures the wall time in which the agent has work."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -162,7 +162,7 @@ class BusyClock:
         self._since = None
 
     def take_s(self) -> float:
-        """Seconds with work since the previous call."""
+        """Returns the seconds with work since the previous call."""
         self._collect()
         total_s, self._total_s = self._total_s, 0.0
         return total_s
@@ -175,8 +175,8 @@ class BusyClock:
 
 
 class Sender:
-    """Sends the results in the spool while `run` runs; calls `finished` with the launches that this agent has
-    finished.
+    """Sends the results in the spool to the server while `run` runs; calls `finished` with the ids of launches that
+    need no further action.
     """
 
     def __init__(self, client: AgentClient, spool: Spool, finished: Callable[[Iterable[str]], None]) -> None:
@@ -189,12 +189,12 @@ class Sender:
         self._update_events()
 
     def put(self, report: LaunchReport) -> None:
-        """Adds a result, which is on disk when this returns unless the disk is full."""
+        """Adds a result to the spool. The result is then on disk, unless the disk is full."""
         self._spool.put(SpooledReport(report=report, busy_s=self.clock.take_s()))
         self._update_events()
 
     async def flush(self, timeout_s: float) -> bool:
-        """Waits until everything is sent; False on timeout."""
+        """Waits until all results are sent; returns False if that takes longer than `timeout_s`."""
         try:
             await asyncio.wait_for(self._empty.wait(), timeout_s)
         except asyncio.TimeoutError:
@@ -202,7 +202,7 @@ class Sender:
         return True
 
     async def run(self) -> None:
-        """Sends results forever. Raises the server's errors other than those about the device's credential."""
+        """Sends results forever. Raises the server's errors, except errors about the device's credential."""
         await repeat("sending results", self._send_oldest)
 
     async def _send_oldest(self) -> None:

@@ -1,5 +1,5 @@
-"""The request to a measuring process (`LaunchRequest`), and the runtimes that it can measure with, one file each.
-Importing this package imports no runtime.
+"""The request to a measuring process (`LaunchRequest`), and one module per runtime that can run the model. Importing
+this package imports no runtime.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class GgufFile(BaseModel):
 
 
 class LaunchRequest(BaseModel):
-    """One launch, as JSON between the agent, its fork server and the child.
+    """Request for one launch (one run of a model), sent as JSON from the agent to a measuring process.
 
     Exactly one of `architecture` (the canonical description), `onnx_file` and `gguf_file` is given.
     """
@@ -79,7 +79,7 @@ class Model(Protocol):
         """Runs one full forward pass over the input. Returns the wall time in ms, device work included."""
 
     def release(self) -> None:
-        """Frees the outputs of the previous pass, like a caller in a loop. Called before every pass."""
+        """Frees the outputs of the previous pass, as a calling program would. Called before every pass."""
 
     def finite(self) -> bool:
         """Whether the output of the latest forward pass is free of NaN and infinities."""
@@ -95,7 +95,7 @@ class Generated(NamedTuple):
 
 
 class Generator(Protocol):
-    """A model built for one launch that generates with greedy decoding, each time from the same context and prompt."""
+    """A model built for one launch. Each generation decodes greedily from the same context and prompt."""
 
     versions: dict[str, str]
     starts: dict[str, int]
@@ -118,25 +118,25 @@ class Generator(Protocol):
 
 
 class Library(Protocol):
-    """Interface of a runtime's module in this package."""
+    """Interface that each runtime's module in this package implements."""
 
     def facts(self) -> dict[str, Any]:
-        """Returns version, providers and memory methods, as in `core.schemas.agent.RuntimeFacts`."""
+        """Returns version, providers and memory methods: fields of `core.schemas.agent.RuntimeFacts`."""
 
     def build(self, request: LaunchRequest) -> Model:
-        """Builds the model of this request. Raises `MeasurementError` (unsupported) if the runtime does not support
-        it.
+        """Builds the model of this request. Raises `MeasurementError` (unsupported) if the runtime does not support the
+        request.
         """
 
     def generator(self, request: LaunchRequest) -> Generator:
-        """Builds the generator of a request of mode generate. Raises like `build`."""
+        """Builds the generator of a request with mode `generate`. Raises the same errors as `build`."""
 
     def computes_in(self, number_format: NumberFormat, request: LaunchRequest, /) -> bool:
         """Whether the request's provider computes the model in this number format, tested by a forward pass."""
 
 
 def library(runtime: Runtime) -> Library:
-    """Imports everything that a launch of this runtime needs, without executing an operator."""
+    """Imports everything that a launch of this runtime needs, and returns its module. Executes no operator."""
     if runtime == "onnxruntime":
         from edgefront.agents.measuring.runtimes import onnx_runtime
 
@@ -168,7 +168,7 @@ def prepare_recurrence(runtime: Runtime, device: str) -> None:
 
 
 def warm_up_device(request: LaunchRequest) -> None:
-    """Loads and compiles everything that programs on the device share, so that a model's figures exclude it."""
+    """Loads and compiles what all models on the device share, so that a model's figures exclude this cost."""
     protocol, subject = request.protocol, request.subject
     if isinstance(subject, Architecture) and any(isinstance(block, Sru | Srupp) for block in subject.blocks):
         prepare_recurrence(protocol.runtime, protocol.provider)

@@ -1,9 +1,9 @@
-"""`python -m edgefront.agents.measuring.runtimes.describe RUNTIME PARENT` prints the facts of a runtime on this device
-as JSON. It prints nothing if the runtime is missing.
+"""`python -m edgefront.agents.measuring.runtimes.describe RUNTIME PARENT` prints version, providers and number formats
+of a runtime on this device as JSON, or nothing if the runtime is missing.
 
-It is a separate process because it loads the runtime and tests its providers. It ends with the process whose id is
-`PARENT`. It prints a line of facts after every test of a number format, so that the final line is valid even if a test
-crashes the process.
+The command is a separate process because it loads the runtime and tests the runtime's providers. It ends when the
+process with id `PARENT` ends. It prints a complete line of JSON after every test of a number format, so that the final
+line is valid even if a test crashes the process.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _MODELS = tuple(
 
 
 def computes_in(number_format: NumberFormat, runtime: Runtime, provider: str) -> bool:
-    """Whether this provider computes in this number format. The provider stays loaded."""
+    """Tests whether the runtime's provider computes in this number format. The provider stays loaded afterwards."""
     choice = {"weights" if number_format in QUANTISED else "dtype": number_format}
     try:
         protocol = MeasurementProtocol(
@@ -88,7 +88,7 @@ _SLOW = {"tensorrt"}
 
 
 def describe(runtime: Runtime) -> dict[str, Any]:
-    """Returns the fields of `core.schemas.agent.RuntimeFacts` except `numbers`; its providers are not tested yet."""
+    """Returns the fields of `core.schemas.agent.RuntimeFacts` except `numbers`, without testing the providers."""
     return {"runtime": runtime, **library(runtime).facts()}
 
 

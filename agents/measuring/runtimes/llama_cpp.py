@@ -1,4 +1,4 @@
-"""Runs GGUF files with llama.cpp, through the server of `xllamacpp`: given files, or files of an architecture."""
+"""Runs GGUF files (given, or built from an architecture) with llama.cpp, through the server of `xllamacpp`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _GREEDY = {"n_predict": 1, "samplers": ["top_k"], "top_k": 1}
 
 
 def facts() -> dict[str, Any]:
-    """Returns version, providers and memory methods, as in `core.schemas.agent.RuntimeFacts`."""
+    """Returns llama.cpp's version, providers and memory methods: fields of `core.schemas.agent.RuntimeFacts`."""
     return {
         "version": xllamacpp.__version__,
         "providers": sorted(_devices()),
@@ -57,7 +57,7 @@ def facts() -> dict[str, Any]:
 
 
 def computes_in(_: NumberFormat, request: LaunchRequest) -> bool:
-    """Whether llama.cpp runs this request's file. llama.cpp computes in the file's format and converts nothing."""
+    """Whether llama.cpp runs the request's file. The file, not the argument, determines the number format."""
     try:
         model = LlamaModel(request)
         model.forward_ms()
@@ -67,7 +67,7 @@ def computes_in(_: NumberFormat, request: LaunchRequest) -> bool:
 
 
 class _Loaded:
-    """A llama.cpp server with one slot in this process, and the tokens of the context, the prompt and `more` tokens."""
+    """A llama.cpp server with one slot in this process, and the tokens: context, prompt, and `more` further tokens."""
 
     def __init__(self, request: LaunchRequest, more: int = 0) -> None:
         protocol = request.protocol
@@ -94,8 +94,9 @@ class _Loaded:
         """Does nothing: the server keeps its buffers."""
 
     def _timed(self, request: dict[str, Any], past: int) -> tuple[dict[str, Any], float, float]:
-        """Returns the server's response, and llama.cpp's times for the prompt and for the later tokens, checked against
-        the clock. Raises `MeasurementError` if llama.cpp did not run what was requested after `past` tokens.
+        """Returns the server's response, and llama.cpp's times (ms) for the prompt and for all later tokens, checked
+        against the wall clock. Raises `MeasurementError` if llama.cpp did not evaluate exactly the tokens after the
+        first `past`.
         """
         started = time.perf_counter_ns()
         answer = self._complete(request)
@@ -124,7 +125,7 @@ class _Loaded:
         return answer, prompt_ms, further_ms
 
     def _finite(self, request: dict[str, Any]) -> bool:
-        """Whether all scores are finite. A NaN or infinite score would show in the probability of any token."""
+        """Whether all scores are finite. Tests one token's probability, which any NaN or infinite score changes."""
         choice = self._complete({**request, "n_probs": 1})["choices"][0]
         logarithm = choice["logprobs"]["content"][0]["logprob"]
         return isinstance(logarithm, float) and math.isfinite(logarithm)
@@ -139,13 +140,13 @@ class _Loaded:
 class LlamaModel(_Loaded):
     """Runs the prompt of a forward pass in llama.cpp.
 
-    forward and prefill: the whole prompt, without any state of the previous pass. decode: the earlier tokens are in the
-    key/value cache (`kv_cache`), and the pass evaluates one token after them. llama.cpp cannot remove a token from the
-    state of a convolution, or where a window has dropped keys. Then each pass evaluates the token after that of the
-    previous pass, up to `_GROWING` passes.
+    In modes forward and prefill, a pass evaluates the whole prompt without any state of the previous pass. In mode
+    decode, the key/value cache (`kv_cache`) contains the earlier tokens, and a pass evaluates one more token. llama.cpp
+    cannot remove a token from the state of a convolution, or from a window that has dropped keys. For such models, each
+    pass evaluates the token after the previous pass's token, up to `_GROWING` passes.
 
-    The time of a pass is llama.cpp's own, which is part of the wall time of the request. The rest is communication
-    between two threads (`request_overhead_ms` of the environment), which a generated token does not need.
+    The time of a pass is the time that llama.cpp reports. The rest of the request's wall time is communication between
+    two threads (`request_overhead_ms` of the environment), which later generated tokens do not need.
     """
 
     def __init__(self, request: LaunchRequest) -> None:
@@ -168,12 +169,12 @@ class LlamaModel(_Loaded):
         return finite
 
     def _read_past(self) -> None:
-        """Reads the earlier tokens into the cache."""
+        """Evaluates the tokens before the measured pass, so that the key/value cache contains them."""
         self._complete({**self._request, "prompt": self._tokens[: self._past]} if self._grows else self._request)
         self._passes = 0
 
     def _next(self) -> tuple[dict[str, Any], int]:
-        """Runs the next pass. Returns the response and the number of earlier tokens."""
+        """Returns the request of the next pass, and the number of tokens before that pass."""
         if not self._grows:
             return self._request, self._past
         if self._passes == _GROWING:
@@ -185,7 +186,7 @@ class LlamaModel(_Loaded):
 
 class LlamaGenerator(_Loaded):
     """Generates tokens after a context and a prompt. Before each generation llama.cpp removes the tokens after the
-    context from its cache; if it cannot (convolutions, windows), it evaluates the context again.
+    context from its cache; for convolutions and windows, llama.cpp evaluates the context again instead.
     """
 
     def __init__(self, request: LaunchRequest) -> None:
@@ -214,7 +215,7 @@ class LlamaGenerator(_Loaded):
 
     @property
     def tokens(self) -> NDArray[np.int64]:
-        """Tokens of one more, equal generation, because a timed generation does not return tokens."""
+        """Runs one more, identical generation and returns its tokens, because timed generations return no tokens."""
         chosen = self._complete({**self._request, "n_probs": 1})["choices"][0]["logprobs"]["content"]
         return np.array([[token["id"] for token in chosen]], np.int64)
 
@@ -252,7 +253,7 @@ def _devices() -> set[str]:
 
 
 def _gpu_number(provider: str, devices: Sequence[Mapping[str, Any]]) -> int:
-    """Position of the provider's GPU among these devices in llama.cpp's order; -1 if the provider is not a GPU."""
+    """Position of the provider's GPU among these devices of llama.cpp; -1 if the provider is not a GPU."""
     kinds = xllamacpp.ggml_backend_dev_type
     for kind in (kinds.GGML_BACKEND_DEVICE_TYPE_GPU, kinds.GGML_BACKEND_DEVICE_TYPE_IGPU):
         names = [device["name"].lower() for device in devices if device["type"] == kind]
@@ -262,8 +263,8 @@ def _gpu_number(provider: str, devices: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _server(path: Path, protocol: MeasurementProtocol, length: int) -> Any:
-    """Starts a server with llama.cpp's defaults, the protocol's threads and cache format, and one sequence. Only keys
-    and values remain between requests.
+    """Starts a server for one sequence with the protocol's number of threads and cache format, and llama.cpp's defaults
+    otherwise. Only keys and values remain between requests.
     """
     parameters = xllamacpp.CommonParams()
     parameters.model.path = str(path.absolute())
@@ -297,7 +298,7 @@ def _server(path: Path, protocol: MeasurementProtocol, length: int) -> Any:
 
 @contextmanager
 def _standard_error_in(file: int) -> Iterator[None]:
-    """Redirects standard error to a file, because only standard error shows why llama.cpp cannot load a model."""
+    """Redirects standard error to `file`, because only standard error shows why llama.cpp cannot load a model."""
     kept = os.dup(2)
     os.dup2(file, 2)
     try:
@@ -308,8 +309,8 @@ def _standard_error_in(file: int) -> Iterator[None]:
 
 
 def _reason(log: BinaryIO) -> str:
-    """Returns the first error in the log, without its location in llama.cpp. Waits a moment, because another thread
-    writes the log.
+    """Returns the first error message in the log, without the source location in llama.cpp. Waits a moment for the
+    thread that writes the log.
     """
     ended = time.monotonic() + _LOG_S
     text = ""

@@ -1,4 +1,4 @@
-"""Shared functions of the runtimes for edgefront's ONNX graphs: graph of a request, inputs, checks of outputs."""
+"""Functions shared by the runtimes of edgefront's ONNX graphs: build the graph, create inputs, check outputs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from edgefront.core.model_files.state import GraphOptions, Mode, state_specs, wr
 
 
 def graph_mode(protocol: MeasurementProtocol) -> Mode:
-    """Returns the mode of `core.model_files.build` for the passes of this protocol.
+    """Returns the mode in which `core.model_files.build` builds the graph for this protocol.
 
-    One graph generates: the decode graph takes any number of tokens after any number of earlier tokens. A second graph
-    for the prompt would make a runtime hold the weights of its linear layers twice.
+    A generation uses only the decode graph, which accepts any number of tokens after any number of earlier tokens. With
+    a second graph for the prompt, a runtime would hold the weights of linear layers twice.
     """
     if protocol.mode == "generate":
         return "decode"
@@ -33,7 +33,7 @@ def graph_mode(protocol: MeasurementProtocol) -> Mode:
 
 
 def generating(request: LaunchRequest) -> Architecture:
-    """Returns the architecture that generates. Raises `MeasurementError` for a file, which is run unchanged."""
+    """Returns the request's architecture. Raises `MeasurementError` if the request has a file instead."""
     if isinstance(request.subject, Path):
         raise MeasurementError("an ONNX file cannot generate, because it is run unchanged", reason="unsupported")
     return request.subject
@@ -48,7 +48,7 @@ def graph(
     fused: int | None = None,
 ) -> bytes:
     """Returns the ONNX graph of the architecture for its protocol, with weight paths relative to the cache folder.
-    `in_place` and `fused` are those of `GraphOptions`.
+    `in_place` and `fused` are fields of `GraphOptions`.
     """
     protocol = request.protocol
     options = GraphOptions(
@@ -65,7 +65,7 @@ def graph(
 
 
 def starts(model: bytes, folder: Path) -> dict[str, int]:
-    """Returns real path of each weight file below `folder` → bytes from its start that the graph's parameters use."""
+    """Returns real path → bytes from the file's start that the graph uses, for each weight file below `folder`."""
     ends: dict[str, int] = {}
     for tensor in onnx.ModelProto.FromString(model).graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -76,8 +76,8 @@ def starts(model: bytes, folder: Path) -> dict[str, int]:
 
 
 def inputs(request: LaunchRequest, declared: Sequence[Declared]) -> dict[str, np.ndarray[Any, Any]]:
-    """Returns an array for every input of the graph, by name; it may include unused names. Floats are float32 unless a
-    file declares another type.
+    """Returns a mapping from input names to arrays, for every input of the graph; further names may be included. Floats
+    are float32 unless an ONNX file declares another type.
     """
     subject, protocol = request.subject, request.protocol
     if isinstance(subject, Architecture):
@@ -89,7 +89,7 @@ def inputs(request: LaunchRequest, declared: Sequence[Declared]) -> dict[str, np
 def with_room(
     architecture: Architecture, protocol: MeasurementProtocol, state: Mapping[str, np.ndarray[Any, Any]]
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Returns the state's entries that a graph writes in place, padded with zeros to the protocol's final token."""
+    """Returns the state's entries that a graph writes in place, padded with zeros to the final length in tokens."""
     padded = {}
     for spec in state_specs(architecture, "cache"):
         if writes_in_place(architecture, spec):

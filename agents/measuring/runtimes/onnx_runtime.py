@@ -1,5 +1,5 @@
-"""Runs models with ONNX Runtime: an architecture's graph with weights from the cache, any ONNX file, or an architecture
-that generates token by token, with its state bound on the provider's device.
+"""Runs models with ONNX Runtime: passes of an architecture's graph with weights from the weight cache, passes of any
+ONNX file, or generations of an architecture with the state bound on the provider's device.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def providers() -> dict[str, str]:
 
 
 def works(provider: str) -> bool:
-    """Whether a session on this provider can be created and run. The provider's libraries stay loaded."""
+    """Tests whether a session on this provider can be created and run. The provider's libraries stay loaded."""
     try:
         _load_libraries(provider)
         addition = onnx.parser.parse_model(_ADDITION).SerializeToString()
@@ -72,7 +72,7 @@ def works(provider: str) -> bool:
 
 
 def _load_libraries(provider: str) -> None:
-    """Loads the CUDA and TensorRT libraries from Python packages, where the system does not search for them."""
+    """Loads the CUDA and TensorRT libraries from Python packages, because the system does not search packages."""
     if Provider(provider).on_nvidia and hasattr(ort, "preload_dlls"):
         with redirect_stdout(sys.stderr):  # it prints the names of missing libraries
             ort.preload_dlls()
@@ -82,7 +82,7 @@ def _load_libraries(provider: str) -> None:
 
 
 def facts() -> dict[str, Any]:
-    """Returns version, providers and memory methods, as in `core.schemas.agent.RuntimeFacts`."""
+    """Returns ONNX Runtime's version, providers and memory methods: fields of `core.schemas.agent.RuntimeFacts`."""
     # A build lists its compiled providers, whether or not the device has them.
     working = [name for name in providers() if name == "cpu" or (name not in _REMOTE and works(name))]
     return {
@@ -108,8 +108,8 @@ def computes_in(number_format: NumberFormat, request: LaunchRequest) -> bool:
     """Whether the request's provider computes the model's linear layers in this number format, tested by a forward
     pass.
 
-    ONNX Runtime accepts most graphs: operators without a kernel are cast to float32 or moved to the CPU. Such a figure
-    would be misleading, so the profile of the pass must show which kernels ran, and where.
+    ONNX Runtime accepts most graphs, because it casts operators without a kernel to float32 or moves them to the CPU.
+    Figures of such a graph would be misleading, so the test reads from the profile which kernels ran on which device.
     """
     with tempfile.TemporaryDirectory(prefix=CHILD) as folder:
         options = session_options(request.protocol)
@@ -193,13 +193,13 @@ class OnnxModel:
         return (time.perf_counter_ns() - started) / 1e6
 
     def release(self) -> None:
-        """Does nothing: the outputs are bound, and stay in the session's arena."""
+        """Does nothing: the outputs are bound once, and stay in the session's memory arena."""
 
     def finite(self) -> bool:
         return all(is_finite(array_of(value)) for value in self._binding.get_outputs())
 
     def end_profile(self) -> str:
-        """Ends profiling and returns the path of the profile of all passes, for a session with profiling enabled."""
+        """Ends profiling and returns the path of the profile of all passes. The session must have profiling enabled."""
         return str(self._session.end_profiling())
 
 
@@ -217,7 +217,7 @@ def _quiet_options() -> Any:
 
 
 def session_of(request: LaunchRequest, options: Any) -> Any:
-    """Creates a session for the request's model. Raises `MeasurementError` (unsupported) if it cannot start."""
+    """Creates a session for the request's model. Raises `MeasurementError` (unsupported) if that fails."""
     name = request.protocol.provider
     available = providers()
     if name not in available:
@@ -245,19 +245,19 @@ def session_of(request: LaunchRequest, options: Any) -> Any:
 
 
 def _chosen(name: str) -> list[Any]:
-    """Returns the provider and its fallbacks for unsupported operators; TensorRT falls back to CUDA first."""
+    """Returns the provider and the fallback providers for unsupported operators (for TensorRT, CUDA comes first)."""
     names = dict.fromkeys((name, *(["cuda"] if name == "tensorrt" and "cuda" in providers() else []), "cpu"))
     return [(providers()[each], _CUDA) if each == "cuda" else providers()[each] for each in names]
 
 
 def in_place(protocol: MeasurementProtocol) -> bool:
-    """Whether graphs write keys and values in place where possible. In decode mode a GPU copies them."""
+    """Whether graphs write keys and values in place where possible. In decode mode, only graphs on a CPU do."""
     return protocol.mode == "generate" or (protocol.mode == "decode" and protocol.provider == "cpu")
 
 
 def _fused(protocol: MeasurementProtocol) -> int | None:
-    """Maximum number of tokens for which attention is ONNX Runtime's own operator; None disables that operator. With a
-    context the operator processes a prompt of only one sequence.
+    """Returns the maximum number of tokens per pass for which ONNX Runtime's own attention operator is used; None
+    disables the operator. After a context, the operator can process a prompt of one sequence only.
     """
     prompt_after_context = protocol.mode == "generate" and protocol.memory_length > 0 and protocol.sequence_length > 1
     if not in_place(protocol) or protocol.provider != "cpu" or (prompt_after_context and protocol.batch > 1):
@@ -266,7 +266,7 @@ def _fused(protocol: MeasurementProtocol) -> int | None:
 
 
 def value_of(array: np.ndarray[Any, Any], kind: str, place: str) -> Any:
-    """Returns the array as an input of this ONNX type on the provider's device."""
+    """Returns the array as an ONNX Runtime value of the ONNX type `kind` on the device `place`."""
     if kind in _FLOATS and array.dtype == np.float32:
         array = encode(array, _FLOATS[kind])
     if kind != _BFLOAT16:
@@ -297,9 +297,9 @@ _NEXT = "next."
 
 class OnnxGenerator:
     """A session of the decode graph. Each pass reads the output state of the previous pass without a copy. Buffers for
-    keys and values span the whole generation and are bound as input and output; the graph writes into them
-    (`core.model_files.state.writes_in_place`). A graph that cannot write in place copies keys and values into longer
-    buffers.
+    keys and values have room for the whole generation and are bound as input and as output; the graph writes into the
+    buffers (`core.model_files.state.writes_in_place`). A graph that cannot write in place copies keys and values into
+    longer buffers.
     """
 
     def __init__(self, request: LaunchRequest) -> None:
@@ -357,8 +357,9 @@ class OnnxGenerator:
         }
 
     def _in_place(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns the buffers, whose start contains the context and is never overwritten, and the rest of the state,
-        which is small. Both are empty if the graph copies.
+        """Returns a pair of mappings: the buffers for keys and values (they begin with the context, which is never
+        overwritten), and the whole initial state including these buffers. Both are empty if the graph copies keys and
+        values.
         """
         state = self._random_state()
         longer = with_room(self._architecture, self._protocol, state)

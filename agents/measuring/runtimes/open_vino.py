@@ -47,7 +47,7 @@ def providers() -> dict[str, str]:
 
 
 def facts() -> dict[str, Any]:
-    """Returns version, providers and memory methods, as in `core.schemas.agent.RuntimeFacts`."""
+    """Returns OpenVINO's version, providers and memory methods: fields of `core.schemas.agent.RuntimeFacts`."""
     return {
         "version": str(ov.__version__),
         "providers": sorted(providers()),
@@ -101,7 +101,7 @@ class OpenVinoModel:
         return (time.perf_counter_ns() - started) / 1e6
 
     def release(self) -> None:
-        """Does nothing: the outputs belong to the request."""
+        """Does nothing: the inference request owns the outputs."""
 
     def finite(self) -> bool:
         return all(is_finite(self._request.get_tensor(item).data) for item in self._compiled.outputs)
@@ -115,8 +115,8 @@ class OpenVinoModel:
 
 
 class OpenVinoGenerator:
-    """A compiled model with free lengths, and two requests that take turns: each reads the output state of the other,
-    so that no state is copied between passes.
+    """A compiled model with dynamic lengths, and two inference requests that take turns: each request reads the other
+    request's output state, so that no state is copied between passes.
     """
 
     def __init__(self, request: LaunchRequest) -> None:
@@ -164,7 +164,7 @@ class OpenVinoGenerator:
         return Generated((first - started) / 1e6, (time.perf_counter_ns() - first) / 1e6)
 
     def release(self) -> None:
-        """Does nothing: the outputs belong to the requests."""
+        """Does nothing: the inference requests own the outputs."""
 
     def finite(self) -> bool:
         return is_finite(self._last.get_tensor(self._scores).data)
@@ -187,7 +187,7 @@ class OpenVinoGenerator:
 
 
 def _tensor(array: np.ndarray[Any, Any], item: Any) -> Any:
-    """Returns a tensor with its own memory; a tensor over an array would keep no reference to the array."""
+    """Returns a tensor with a copy of the array; a tensor over an array would not keep the array alive."""
     tensor = ov.Tensor(item.element_type, ov.Shape(array.shape))
     if array.size:
         tensor.data[...] = array.view(tensor.data.dtype)
@@ -204,7 +204,7 @@ def _device(name: str) -> str:
 
 
 def _settings(protocol: MeasurementProtocol) -> dict[str, Any]:
-    """Returns settings for one stream in the protocol's number format; the default may be float16 if faster."""
+    """Returns settings for one stream in the protocol's number format (OpenVINO may choose float16 by default)."""
     settings: dict[str, Any] = {
         "NUM_STREAMS": "1",
         "INFERENCE_PRECISION_HINT": _PRECISIONS[protocol.dtype],
@@ -216,7 +216,7 @@ def _settings(protocol: MeasurementProtocol) -> dict[str, Any]:
 
 
 def _read(core: Any, request: LaunchRequest) -> tuple[Any, dict[str, int]]:
-    """Returns the model, and the bytes of each weight file that belong to it: OpenVINO maps whole files (2026.4)."""
+    """Returns the model, and the used bytes of each weight file, because OpenVINO 2026.4 maps whole files."""
     subject = request.subject
     if isinstance(subject, Path):
         return core.read_model(subject), {}
@@ -227,7 +227,7 @@ def _read(core: Any, request: LaunchRequest) -> tuple[Any, dict[str, int]]:
 
 
 def _encoded(array: np.ndarray[Any, Any], element: Any) -> np.ndarray[Any, Any]:
-    """Returns the array in this type, contiguous."""
+    """Returns the array as a contiguous array of OpenVINO's type `element`."""
     if array.dtype == np.float32:
         array = encode(array, _FORMATS.get(element.get_type_name(), "f32"))
     return np.asarray(array, order="C")

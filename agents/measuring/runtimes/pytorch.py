@@ -1,4 +1,4 @@
-"""Runs an architecture in PyTorch eager mode, as a torch module whose weights are mapped from the cache."""
+"""Runs an architecture in PyTorch eager mode, as a torch module with weights mapped from the weight cache."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ARGUMENTS = {"segments": "segments", "source_tokens": "source"}
 
 
 def facts() -> dict[str, Any]:
-    """Returns version, providers and memory methods, as in `core.schemas.agent.RuntimeFacts`."""
+    """Returns PyTorch's version, providers and memory methods: fields of `core.schemas.agent.RuntimeFacts`."""
     cuda = torch.cuda.is_available()
     return {
         "version": str(torch.__version__),
@@ -35,7 +35,7 @@ def facts() -> dict[str, Any]:
 
 
 def start_device(provider: str) -> None:
-    """Creates a device's context, which takes hundreds of megabytes of a GPU, and loads the linear algebra library."""
+    """Creates the device's context (on a GPU hundreds of megabytes), and loads the linear algebra library."""
     if provider in _devices():
         ones = torch.ones(8, 8, device=provider)
         (ones @ ones).sum().item()
@@ -87,7 +87,7 @@ class _Loaded:
             torch.cuda.synchronize(self._device)
 
     def _state_before(self) -> Cache | None:
-        """Returns the state before the tokens: random, or empty for prefill; None for a pass without state."""
+        """Returns the state at the start of a pass: random, or empty in mode prefill; None for a pass without state."""
         protocol = self._protocol
         if protocol.mode == "prefill":
             nothing: Cache = self._module.init_cache(protocol.batch, "cache")
@@ -141,7 +141,7 @@ class TorchModel(_Loaded):
                 )
 
     def _forward_on_cuda(self) -> float:
-        """Runs one pass, timed by two events on the stream (ms): kernel-launch time counts only if the GPU waits."""
+        """Runs one pass and returns the ms between two CUDA events; kernel launches count only if the GPU waits."""
         start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize(self._device)
         start.record()
@@ -152,8 +152,8 @@ class TorchModel(_Loaded):
 
 
 class TorchGenerator(_Loaded):
-    """Generates tokens in inference mode; every pass makes the state for the next pass. Times include device work,
-    because the token is read after each pass.
+    """Generates tokens in inference mode; every pass produces the state for the next pass. Times include the device's
+    work, because the chosen token is read after each pass.
     """
 
     def __init__(self, request: LaunchRequest) -> None:
