@@ -1,8 +1,8 @@
 """The architecture description, version 1: a model without its weights.
 
 An `Architecture` is immutable and identified by the digest of its canonical JSON. `core.architectures.block` and
-`core.architectures.embeddings_and_head` validate the single sections, `core.architectures.consistency` their
-combinations; rules of a search space (such as d_inner ≥ 2·d_model) are in the space. The specification is
+`core.architectures.embeddings_and_head` validate each section alone, `core.architectures.consistency` validates the
+combination of sections. Rules of a search space (such as d_inner ≥ 2·d_model) are in the space. The specification is
 `docs/architecture.md`.
 """
 
@@ -57,7 +57,7 @@ _BLOCK: TypeAdapter[Block] = TypeAdapter(Block)
 
 
 class Architecture(Part):
-    """Description of one model. Equal descriptions have equal digests, with or without explicit defaults.
+    """Description of one model. A field at its default does not change the digest, whether written or omitted.
 
     `Architecture.parse` raises `ArchitectureError` that names the invalid field.
     """
@@ -92,7 +92,7 @@ class Architecture(Part):
     @model_validator(mode="before")
     @classmethod
     def _one_source(cls, value: Any) -> Any:
-        """Refuses an encoder with an encoder. Runs before nested sections are parsed, so that nesting is bounded."""
+        """Refuses an encoder inside an encoder. Runs before nested sections are parsed, to bound the nesting."""
         source = value.get("source") if isinstance(value, Mapping) else None
         nested = source.get("source") if isinstance(source, Mapping) else getattr(source, "source", None)
         if nested is not None:
@@ -107,8 +107,8 @@ class Architecture(Part):
     @model_validator(mode="before")
     @classmethod
     def _pattern_expanded(cls, value: Any) -> Any:
-        """Expands `blocks` written as {"pattern": "(sfff)x6(f)x8", "s": {…}, "f": {…}}; letter i is identity by
-        default.
+        """Expands `blocks` written as {"pattern": "(sfff)x6(f)x8", "s": {…}, "f": {…}}; the letter i means the identity
+        block by default.
         """
         blocks = value.get("blocks", ()) if isinstance(value, Mapping) else ()
         if isinstance(blocks, Mapping):
@@ -168,7 +168,7 @@ class Architecture(Part):
 
     @property
     def stated_length(self) -> int:
-        """Context length written to files of other formats."""
+        """Context length to declare in files of other formats, in tokens."""
         return self.max_length or self.context_length or self._default_context
 
     @property
@@ -207,18 +207,18 @@ class Architecture(Part):
 
     @property
     def clusters(self) -> tuple[Cluster, ...]:
-        """Clusters of the vocabulary between cut-offs, of widths d_embed // div^i; one cluster without cut-offs."""
+        """Clusters of the vocabulary: the embeddings of cluster i have width d_embed // div^i. One without cut-offs."""
         edges = pairwise((0, *self.embedding.cutoffs, self.embedding.vocab_size))
         return tuple(Cluster(i, *ends, self.d_embed // self.embedding.div**i) for i, ends in enumerate(edges))
 
     @property
     def tables(self) -> tuple[Cluster, ...]:
-        """Embedding matrices: one per cluster with div > 1, else one that the clusters slice."""
+        """Clusters with an embedding matrix: every cluster if div > 1, else one cluster of the whole vocabulary."""
         return self.clusters if self.embedding.div > 1 else (Cluster(0, 0, self.embedding.vocab_size, self.d_embed),)
 
     @property
     def projected(self) -> bool:
-        """Whether the embedding matrices are projected to d_model: with div > 1 always, else if the widths differ."""
+        """Whether embeddings are projected to d_model: always if div > 1, else if d_embed differs from d_model."""
         return self.embedding.div > 1 or self.d_embed != self.d_model
 
     @property
@@ -251,7 +251,7 @@ class Architecture(Part):
         return self.positions.model_copy(update={"theta": block.theta, "scaling": None})
 
     def attention_bias(self, block: Attention) -> Biases:
-        """Linear layers with a bias in an attention block of this model."""
+        """Which linear layers have a bias in an attention block of this model."""
         return self._default_bias if block.bias is None else block.bias
 
     @property
@@ -265,7 +265,7 @@ class Architecture(Part):
 
     @cached_property
     def canonical(self) -> dict[str, Any]:
-        """Description without fields at their defaults, except version and kinds."""
+        """Description as JSON; omits fields at their defaults, but always has the version and the kinds."""
         value = self.model_dump(mode="json", exclude_defaults=True)
         value["version"] = self.version
         for dumped, block in zip(value["blocks"], self.blocks, strict=True):
@@ -319,7 +319,7 @@ class Architecture(Part):
 
 
 def _expanded(blocks: Mapping[str, Any]) -> list[Any]:
-    """Expands a pattern to its list of blocks. Letters that the pattern does not use must be valid blocks too."""
+    """Expands a pattern to a list of blocks. Raises `ArchitectureError`, also for an unused invalid block."""
     letters: dict[str, Any] = {"i": {"kind": "identity"}, **{key: blocks[key] for key in blocks if key != "pattern"}}
     for letter in letters:
         if len(letter) != 1 or not letter.islower() or letter == "x":
@@ -350,7 +350,7 @@ def _expanded(blocks: Mapping[str, Any]) -> list[Any]:
 
 
 def _by_letter(error: InvalidInput, value: Mapping[str, Any]) -> InvalidInput:
-    """Replaces a block's number by its letter in the error's path if the blocks are a pattern."""
+    """Returns the error; if `blocks` is a pattern, the path has the block's pattern letter instead of its index."""
     start = 1 if error.path[:1] == ("source",) else 0
     before, (key, *keys) = error.path[:start], error.path[start:] or ("",)
     part = value.get("source") if before else value

@@ -1,6 +1,7 @@
-"""Base class of most spaces, and the spaces of LTS.
+"""Base class of most search spaces, and the search spaces of LTS (Lightweight Transformer Search).
 
-A framed space has a frame, which is the fixed description around the blocks, and genes whose values must fit d_model.
+A framed space has a frame and genes. The frame is the fixed description around the blocks (positions, norms, output).
+The values of some genes must fit d_model, for example divide d_model.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _Framed = TypeVar("_Framed", bound="FramedSpace")
 
 @dataclass(frozen=True)
 class Frame:
-    """Description of a model without d_model and blocks. Spaces may search the embedding's div and d_embed too."""
+    """Description of a model without d_model and blocks. A space may have genes for the embedding's div and d_embed."""
 
     embedding: Embedding
     positions: Positions
@@ -48,7 +49,7 @@ class Frame:
     output: Output = PLAIN_OUTPUT
 
     def model(self, d_model: int, blocks: Sequence[Block], *, d_embed: int, div: int) -> Architecture:
-        """Builds the architecture of these blocks in this frame."""
+        """Builds an architecture from this frame, these blocks and these widths."""
         embedding = _embedding(self.embedding, None if d_embed == d_model else d_embed, div)
         return Architecture(**{**vars(self), "d_model": d_model, "embedding": embedding, "blocks": tuple(blocks)})
 
@@ -65,7 +66,7 @@ def _embedding(like: Embedding, d_embed: int | None, div: int) -> Embedding:
 
 @dataclass(frozen=True)
 class Stock:
-    """Shape of a space's stock model; the baselines are the stock model at several depths."""
+    """Layer shape of a space's default (stock) model; the reference models are the default model at several depths."""
 
     d_model: int
     n_head: int = 1
@@ -79,10 +80,10 @@ class Stock:
 
 @dataclass(frozen=True)
 class FramedSpace(SearchSpace, ABC):
-    """A space with a frame, a gene d_model, and genes whose values must fit d_model.
+    """A search space with a fixed frame, the gene d_model, and genes whose values must fit d_model.
 
-    n_head and attn_ratio divide d_model, and d_inner is at least min_inner_ratio times as wide. Genes `div` and
-    `d_embed` of the embedding are optional: without them the embedding is the frame's.
+    n_head and attn_ratio divide d_model, and d_inner is at least min_inner_ratio·d_model. Genes `div` and `d_embed` of
+    the embedding are optional: without them the embedding is the frame's.
     """
 
     frame: Frame
@@ -99,7 +100,7 @@ class FramedSpace(SearchSpace, ABC):
 
     @abstractmethod
     def genome_of(self, architecture: Architecture) -> Genome | None:
-        """Genome that describes this architecture, before repair; None if the space has no such genome."""
+        """Genome that describes this architecture, perhaps with forbidden values; None if no genome describes it."""
 
     def contains(self, architecture: Architecture) -> bool:
         genome = self.genome_of(architecture)
@@ -116,7 +117,7 @@ class FramedSpace(SearchSpace, ABC):
 
     @cached_property
     def _widths(self) -> dict[int, dict[str, tuple[int, ...]]]:
-        """d_model → gene → values that fit, for every d_model for which each of these genes has a value."""
+        """d_model → gene → values that fit; omits each d_model for which a fitted gene has no value."""
         widths = {}
         for width in map(int, self.gene("d_model").values):
             fitting = {name: self._fitting(name, self.gene(name).values, width) for name in self._fitted}
@@ -158,7 +159,7 @@ class FramedSpace(SearchSpace, ABC):
         return {gene.name: gene for gene in self.gene_list}
 
     def _d_embeds(self, width: int) -> dict[int, Value]:
-        """Width of the embedding → first value of the gene d_embed with this width, in the gene's order."""
+        """Embedding width → first value of the gene d_embed with this width, in a model of d_model `width`."""
         gene = self._genes.get("d_embed")
         if gene is None:
             return {self.frame.embedding.d_embed or width: LIKE_D_MODEL}
@@ -171,13 +172,13 @@ class FramedSpace(SearchSpace, ABC):
         return width if value == LIKE_D_MODEL else int(value)
 
     def _embeddings(self, width: int) -> list[Genome]:
-        """Genes of each permitted embedding of a model of this width, in the order of their values."""
+        """Values of the genes div and d_embed, one genome per permitted embedding of a model of d_model `width`."""
         divs = self._genes["div"].values if "div" in self._genes else (self.frame.embedding.div,)
         every = [{"div": div, "d_embed": value} for div in divs for value in self._d_embeds(width).values()]
         return [{name: value for name, value in genes.items() if name in self._genes} for genes in every]
 
     def build(self, genome: Genome, blocks: Sequence[Block]) -> Architecture:
-        """Architecture of a genome's d_model, embedding and output with these blocks."""
+        """Builds the architecture with these blocks, and with d_model, embedding and output of the genome."""
         width = genome["d_model"]
         default = self.frame.embedding.d_embed or LIKE_D_MODEL
         d_embed = self._d_embed(genome.get("d_embed", default), width)
@@ -185,11 +186,11 @@ class FramedSpace(SearchSpace, ABC):
         return frame.model(width, blocks, d_embed=d_embed, div=genome.get("div", frame.embedding.div))
 
     def _frame_of(self, genome: Genome) -> Frame:
-        """Frame of a genome's model, before d_model, div and d_embed."""
+        """Frame of a genome's model, before the genome's d_model, div and d_embed are inserted."""
         return self.frame
 
     def _embedding_of(self, architecture: Architecture) -> Genome | None:
-        """Genes of the architecture's d_model and embedding; None if no value of `d_embed` has its width."""
+        """Genes d_model, div and d_embed of an architecture; None if no d_embed gives its embedding width."""
         width = architecture.d_model
         value = self._d_embeds(width).get(architecture.d_embed)
         if value is None:
@@ -200,9 +201,10 @@ class FramedSpace(SearchSpace, ABC):
     # Baselines ---------------------------------------------------------------------------------------------------
 
     def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
-        """Stock model, or nearest permitted shape, at each depth, with the stock's embedding if permitted.
+        """Reference models: the default (stock) model, or the nearest permitted shape, at each depth in `layers`.
 
-        Depths, kinds and minimum shares need not be permitted, because users compare with the unmodified stock model.
+        Depths (default: 1 to the deepest), kinds of blocks and minimum shares need not be permitted, because users
+        compare with the unmodified default model.
         """
         genome = {"attends": "self", **self._stock([name for kind in self.stock_layer for name in WIDTHS[kind]])}
         layer = [block_of(kind, genome["d_model"], genome) for kind in self.stock_layer]
@@ -211,10 +213,10 @@ class FramedSpace(SearchSpace, ABC):
         return tuple(self.build(genome, layer * depth) for depth in depths)
 
     def _stock(self, names: Sequence[str] = ("n_head", "d_inner")) -> Genome:
-        """d_model and embedding of the baselines, and the widths `names` that all their layers share.
+        """Values of d_model, div, d_embed and the genes `names` in the reference models (`baselines`).
 
-        d_model is the stock's if permitted, else the widest permitted value, with d_inner 4·d_model. The other widths
-        move to the nearest value that fits. The embedding has the stock's div if permitted, else the first value.
+        d_model is the stock model's if permitted, else the largest value, with d_inner near 4·d_model. Each width moves
+        to the nearest value that fits. div is the stock model's if permitted, else the first value.
         """
         width = self.stock.d_model if self.stock.d_model in self._widths else max(self._widths)
         embeddings = self._embeddings(width)
@@ -232,10 +234,10 @@ class FramedSpace(SearchSpace, ABC):
 
 @dataclass(frozen=True)
 class LtsSpace(FramedSpace):
-    """Decoder spaces of Lightweight Transformer Search (LTS, arXiv 2203.02094): §3 and Appendix H.
+    """Search space of decoders from Lightweight Transformer Search (LTS, arXiv 2203.02094, §3 and Appendix H).
 
     Genes are n_layer, d_model, div, d_embed and, in each layer, n_head and d_inner. Every layer is an attention and a
-    feed-forward block. Ranges include both ends, as printed in the paper. The heads of a layer divide d_model.
+    feed-forward block. Ranges include both ends, as printed in the paper. n_head divides d_model in every layer.
     """
 
     def make_operators(self) -> LtsOperators:
@@ -262,8 +264,8 @@ class LtsSpace(FramedSpace):
     def size(self) -> int:
         """Sum over d_model and n_layer of (heads · inner widths)^n_layer · d_embed choices · div choices.
 
-        Genes beyond n_layer do not count. The size of lts-gpt2 is 3.7·10^36. The paper's "more than 10^54" needs a free
-        d_model in every layer, which a residual stack does not allow.
+        Genes of layers beyond n_layer do not distinguish architectures. The size of lts-gpt2 is 3.7·10^36. The paper's
+        "more than 10^54" needs a free d_model in every layer, which a residual stack does not allow.
         """
         total = 0
         for width, fitting in self._widths.items():
@@ -288,6 +290,6 @@ class LtsSpace(FramedSpace):
                     }
 
     def loadable(self, loader: Loader) -> Mapping[str, Sequence[Value]]:
-        """Widths of the stock model, or the nearest permitted ones, because loaders have one width in all layers."""
+        """Gene → only the stock model's value, or the nearest one, because loaders need equal layers."""
         stock = self._stock()
         return {name: (stock[name],) for name in ("n_head", "d_inner") if len(self.gene(name).values) > 1}

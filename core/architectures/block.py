@@ -39,7 +39,7 @@ Parallel = Literal["own_norm", "shared_norm"]
 
 
 class Part(BaseModel):
-    """Base class of the sections of a description: frozen, without unknown fields and type conversions."""
+    """Base class of the sections of a description: immutable; refuses unknown fields and converts no types."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -104,9 +104,9 @@ class Attention(Part):
 class FeedForward(Part):
     """Two linear layers with an activation in between: d_model → d_inner → d_model.
 
-    `gated` (Shazeer 2020) multiplies the activation of one projection by another, W₂·(act(W_g·x) ⊙ W_u·x): SwiGLU with
-    silu, GeGLU with a GELU. A `parallel` block (GPT-J, Wang & Komatsuzaki 2021; Pythia and Phi) has the same input as
-    the preceding attention, and adds to that attention's output.
+    `gated` (Shazeer 2020) multiplies the activation of one projection by a second projection, W₂·(act(W_g·x) ⊙ W_u·x);
+    with silu this is SwiGLU, with a GELU GeGLU. A `parallel` block (GPT-J, Wang & Komatsuzaki 2021; Pythia and Phi) has
+    the same input as the preceding attention, and adds to that attention's output.
     """
 
     kind: Literal["feed_forward"] = "feed_forward"
@@ -119,14 +119,14 @@ class FeedForward(Part):
 
 
 class Sru(Part):
-    """Simple Recurrent Unit (Lei et al. 2018) with highway output: d_model → 3·d_model, through d_proj if given."""
+    """Simple Recurrent Unit (Lei et al. 2018) with highway output. d_proj factorises the weight d_model → 3·d_model."""
 
     kind: Literal["sru"] = "sru"
     d_proj: Width | None = None
 
 
 class Srupp(Part):
-    """SRU++ (Lei 2021, §3): the recurrence's input is attention over d_attn features, with one or several heads."""
+    """SRU++ (Lei 2021, §3): a recurrence whose input is computed by attention of width d_attn, with n_head heads."""
 
     kind: Literal["srupp"] = "srupp"
     d_attn: Width
@@ -153,10 +153,11 @@ class Srupp(Part):
 
 
 class ShortConv(Part):
-    """Gated short convolution of LFM2 (Amini et al. 2025, arXiv 2511.23404, §2), `Lfm2ShortConv` of transformers.
+    """Gated short convolution of LFM2 (Amini et al. 2025, arXiv 2511.23404, §2): `Lfm2ShortConv` in transformers.
 
-    Three projections to d_model features: the product of two is convolved along the tokens, depthwise, and multiplied
-    by the third before the final linear layer. The block is always causal, even if `causal` is false.
+    Of three projections to d_model features, two are multiplied, and the product is convolved along the tokens
+    (depthwise) and multiplied by the third before the final linear layer. The block is always causal, even if `causal`
+    is false.
     """
 
     kind: Literal["short_conv"] = "short_conv"
@@ -167,7 +168,7 @@ class ShortConv(Part):
 
 
 class Identity(Part):
-    """Identity block, the third choice of PAR's search (Mandava et al. 2020, §2.1)."""
+    """Block that returns its input, the third choice in the search of PAR Transformer (Mandava et al. 2020, §2.1)."""
 
     kind: Literal["identity"] = "identity"
 

@@ -1,11 +1,11 @@
-"""Spaces of stacks: every block is of any of the given kinds, with its own widths if the widths are genes per layer.
+"""Search spaces of stacks: each block is of any of the given kinds, with widths per block or of the whole model.
 
 Identity is one of the kinds, so that a search can drop a block and take it back. Architectures have no identity blocks,
 so that the same function is measured only once, and `size` counts each stack once.
 
-The proxy would drive a search to stacks without attention, because a feed-forward block has more parameters and is
-faster. So `min_attention_percent` and `min_mixing_percent` are genes: minimum shares of the blocks that attend to other
-tokens, and of the blocks that see other tokens by attention or recurrence.
+The quality proxy is a number of parameters. It would drive a search to stacks without attention, because a feed-forward
+block has more parameters and is faster. So `min_attention_percent` and `min_mixing_percent` are genes: minimum shares
+of the blocks that attend to other tokens, and of the blocks that see other tokens by attention or recurrence.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StackSpace(FramedSpace):
-    """Space of stacks with at most as many blocks as the depth gene, or exactly as many without the kind identity.
+    """Space of stacks: the depth gene is the maximum number of blocks, or the exact number without the kind identity.
 
-    Genes: the depth, d_model, the minimum shares, div and d_embed, of which only the first two are required; `kind` per
-    layer; and n_head, d_inner, attn_ratio and attends if a kind has them, each per layer or one for the whole model.
+    Genes: depth and d_model (required); the minimum shares, div and d_embed (optional); `kind` per layer; and n_head,
+    d_inner, attn_ratio and attends if a kind of block has them, each per layer or one for the whole model.
     """
 
     def make_operators(self) -> StackOperators:
@@ -92,12 +92,12 @@ class StackSpace(FramedSpace):
 
     @cached_property
     def _loosest(self) -> MinimumShare:
-        """Smallest minimum shares of any genome of the space."""
+        """The smallest minimum share of attention, and of mixing, that a genome of the space can have."""
         return MinimumShare(self._least_percents.get(MIN_ATTENTION, 0), self._least_percents.get(MIN_MIXING, 0))
 
     @cached_property
     def _least_percents(self) -> dict[str, int]:
-        """Gene of a minimum share → smallest value, for the minimum shares that the space has."""
+        """Name of a minimum-share gene → its smallest value, in percent; only the genes that the space has."""
         return {
             name: min(map(int, self._genes[name].values)) for name in (MIN_ATTENTION, MIN_MIXING) if name in self._genes
         }
@@ -109,10 +109,10 @@ class StackSpace(FramedSpace):
         return sum(len(self._embeddings(width)) * self._count(width) for width in self._widths)
 
     def _count(self, width: int) -> int:
-        """Number of stacks of one d_model.
+        """Number of permitted stacks of blocks in models of d_model `width`.
 
-        A gene of the whole model (n_head of par-32) distinguishes two stacks only if they have a block with this gene.
-        So stacks are counted by their set of kinds, by inclusion and exclusion.
+        A gene of the whole model (such as n_head in the space par-32) distinguishes two stacks only if both have a
+        block with this gene. So stacks are counted for each set of kinds of blocks, by inclusion and exclusion.
         """
         shared = {
             name: len(values)
@@ -131,7 +131,7 @@ class StackSpace(FramedSpace):
         return total
 
     def _count_of(self, kinds: frozenset[str], width: int) -> int:
-        """Number of stacks of these kinds of blocks, for one value of every gene of the whole model."""
+        """Number of permitted stacks of blocks of these kinds; genes of the whole model are fixed to one value."""
         number = {"attention": 0, "recurrent": 0, "pointwise": 0}
         for choice in self._choices:
             if choice.kind in kinds:
@@ -140,7 +140,7 @@ class StackSpace(FramedSpace):
         return sum(self._loosest.count(length, **number) for length in self._lengths)
 
     def _stacks(self, length: int, first: tuple[Choice, ...]) -> Iterator[tuple[Choice, ...]]:
-        """Every permitted stack of `length` blocks that begins with the blocks `first`."""
+        """Yields every permitted stack of `length` blocks that begins with the blocks `first`."""
         if len(first) == length:
             yield first
             return
@@ -153,7 +153,7 @@ class StackSpace(FramedSpace):
                 yield from self._stacks(length, stack)
 
     def _shaped(self, top: Genome, stack: Sequence[Choice]) -> Iterator[Genome]:
-        """One genome for each assignment of widths to the blocks of `stack`; unused genes have their first value."""
+        """Yields a genome per assignment of widths to the blocks of `stack`; unused genes have their first value."""
         fitting = self._widths[top["d_model"]]
         hidden = self._first_values(top, [choice.kind for choice in stack])
         for layer, choice in enumerate(stack):
@@ -174,7 +174,7 @@ class StackSpace(FramedSpace):
             yield genome
 
     def _first_values(self, top: Genome, kinds: Sequence[str]) -> Genome:
-        """Genome of these kinds of blocks, with all genes except `top` at their first values."""
+        """Genome with the values `top` and blocks of these kinds; all other genes have their first permitted value."""
         fitting = self._widths.get(top["d_model"], {})
         genome: Genome = dict(top)
         for name, gene in self._genes.items():

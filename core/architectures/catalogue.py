@@ -323,10 +323,10 @@ def space(name: str) -> SearchSpace:
 
 @cache
 def expressible_spaces() -> tuple[str, ...]:
-    """Names of the search spaces of which llama.cpp loads all or some architectures."""
+    """Names of the search spaces with at least some architectures that llama.cpp loads."""
     return tuple(name for name, space in spaces().items() if "llamacpp" in space.loaders())
 
 
 def expressible() -> str:
-    """Description of what GGUF can express, with these spaces, as text for errors."""
+    """Text for error messages: the architectures that GGUF can express, and the spaces that contain some of them."""
     return f"in a search: the spaces {', '.join(expressible_spaces())}; {EXPRESSIBLE}"

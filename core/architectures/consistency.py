@@ -22,7 +22,7 @@ from edgefront.core.common.errors import ArchitectureError
 
 
 class Parts(Protocol):
-    """Interface of `core.architectures.architecture.Architecture` that the rules use."""
+    """Properties of `core.architectures.architecture.Architecture` that the rules read."""
 
     @property
     def d_model(self) -> int: ...
@@ -58,7 +58,7 @@ def _fault(field: str, reason: str, value: object, allowed: str) -> Architecture
 
 
 def faults(model: Parts) -> Iterator[ArchitectureError]:
-    """Invalid combinations in an architecture of valid sections, in the order of the rules."""
+    """Yields an error for each invalid combination of sections that are valid alone, in the order of the rules."""
     yield from _head_faults(model)
     yield from _parallel_faults(model)
     if model.context_length is not None and model.max_length is not None:

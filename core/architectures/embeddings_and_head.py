@@ -32,7 +32,7 @@ MAX_CONTEXT = (1 << 31) - 1
 
 
 class LearnedPositions(Part):
-    """Learned absolute positions: an embedding of (length + offset) rows of d_model; OPT starts at row 2 (offset)."""
+    """Learned absolute positions: a matrix (length + offset, d_model); position 0 reads row `offset` (2 in OPT)."""
 
     kind: Literal["learned"] = "learned"
     length: Annotated[int, Field(ge=1, le=MAX_LENGTH)] = 1024
@@ -40,10 +40,10 @@ class LearnedPositions(Part):
 
 
 class RelativePositions(Part):
-    """Transformer-XL's relative positions (Dai et al. 2019, §3.3): attention scores have a term of the distance.
+    """Transformer-XL's relative positions (Dai et al. 2019, §3.3): attention scores have a term for the distance.
 
-    `shared`: one pair of biases u, v for all attention blocks (the paper's code), or one for each block (LTS). `clamp`:
-    maximum relative distance, to which larger distances are clamped; unlimited if absent.
+    `shared`: all attention blocks share one pair of biases u, v (the paper's code), or each has its own pair (LTS).
+    `clamp`: maximum relative distance, to which larger distances are clamped; unlimited if absent.
     """
 
     kind: Literal["relative"] = "relative"
@@ -52,16 +52,16 @@ class RelativePositions(Part):
 
 
 class SinusoidalPositions(Part):
-    """Fixed absolute positions, sines then cosines, added to the embedding (Vaswani et al. 2017, §3.5)."""
+    """Sinusoidal absolute positions, sines then cosines, added to the embedding (Vaswani et al. 2017, §3.5)."""
 
     kind: Literal["sinusoidal"] = "sinusoidal"
 
 
 class RotaryScaling(Part):
-    """Llama 3.1's scaling of rotary positions beyond the `length` of the original training.
+    """Llama 3.1's scaling of rotary positions for sequences longer than `length`, the sequence length in pre-training.
 
     Features with a wavelength above length / low rotate `factor` times slower. Features with a wavelength below length
-    / high are unchanged, with a smooth transition in between.
+    / high are unchanged. Wavelengths in between have a smooth transition.
     """
 
     factor: Number
@@ -106,7 +106,7 @@ class RotaryPositions(Part):
 
 
 class NoPositions(Part):
-    """No positions, for models of SRU and SRU++, whose recurrence depends on the order of tokens."""
+    """No position encoding, for models of SRU and SRU++ blocks, because a recurrence depends on the order of tokens."""
 
     kind: Literal["none"] = "none"
 

@@ -1,4 +1,4 @@
-"""Faults of a model: fields that do not fit a file format or a space, with reasons, as listed in errors."""
+"""Faults of a model: the fields that a file format or search space cannot express, each with value and reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Numbered = list[tuple[int, Any]]
 
 
 class Fault(NamedTuple):
-    """A field of a model that does not fit, with the field's value and the reason."""
+    """A field of a model that a file format or search space cannot express, with its value and the reason."""
 
     field: str
     value: Any
@@ -25,7 +25,7 @@ class Fault(NamedTuple):
 
 
 def listed(faults: Sequence[Fault], under: str = "") -> list[dict[str, Any]]:
-    """Converts the first faults to entries of an error's `errors`, with the prefix `under` before their fields."""
+    """Converts the first faults to the mappings in an error's `errors`; `under` is put before each field name."""
     return [
         {"field": f"{under}{fault.field}", "value": fault.value, "allowed": fault.reason, "detail": str(fault)}
         for fault in faults[:_MAX_LISTED]
@@ -38,7 +38,7 @@ def of_kind(architecture: Architecture, kind: type[Any] | tuple[type[Any], ...])
 
 
 def uneven(blocks: Numbered, who: str, **fields: Callable[[Any], Any]) -> Iterator[Fault]:
-    """Faults of blocks with another value of a field than the first; `who`: the format or space that has one value."""
+    """Yields a fault for each value of `fields` that differs from the first block's. `who` begins the reason."""
     for field, of in fields.items():
         for index, block in blocks[1:]:
             first = of(blocks[0][1])

@@ -17,7 +17,7 @@ Blocks = Sequence[Mapping[str, Any]]
 
 
 def stack_in_words(blocks: Blocks) -> str:
-    """Describes a stack: number of layers if all are attention and feed-forward, else number of blocks of each kind."""
+    """Describes a stack of blocks: `5 layers` if each is attention and feed-forward, else the number of each kind."""
     if [block.get("kind") for block in blocks] == ["attention", "feed_forward"] * (len(blocks) // 2):
         return layers_in_words(blocks)
     counts: dict[str, int] = {}
@@ -30,14 +30,14 @@ def stack_in_words(blocks: Blocks) -> str:
 
 
 class Layer(NamedTuple):
-    """Indices of the token mixer and the feed-forward block of one layer; None for a missing one."""
+    """One layer as two block indices, of the token mixer and of the feed-forward block; None for a missing block."""
 
     mixer: int | None
     feed_forward: int | None
 
 
 def layers_of(kinds: Iterable[str]) -> list[Layer]:
-    """Groups blocks into layers: a feed-forward joins the preceding mixer; identity blocks are skipped."""
+    """Groups blocks into layers: a mixer with the feed-forward after the mixer, or one alone. Skips identities."""
     layers: list[Layer] = []
     for index, kind in enumerate(kinds):
         if kind == "feed_forward" and layers and layers[-1].feed_forward is None:

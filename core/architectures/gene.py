@@ -1,6 +1,6 @@
-"""Genes of a search space: their names, their values, and how a job narrows them.
+"""Genes (searched properties) of a search space: names, permitted values, and narrowing to fewer values by a job.
 
-Also the choices of a block in a stack, and the minimum shares of blocks that mix tokens.
+This module also defines the choices of a block in a stack, and the minimum shares of blocks that mix tokens.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _RANGE_KEYS = frozenset({"min", "max", "step"})
 
 @dataclass(frozen=True)
 class Gene:
-    """A gene. The search samples from `values`; a job may narrow the gene to any of `options`.
+    """One searched property of an architecture. The search samples from `values`; a job may choose from `options`.
 
     `values` and `options` differ for a gene that is fixed by default, such as the adaptive factor of the LTS searches.
     Values are integers in rising order, or words. A `per_layer` gene has one value in each layer.
@@ -36,7 +36,7 @@ class Gene:
             object.__setattr__(self, "options", self.values)
 
     def narrowed(self, narrowing: Any) -> Gene:
-        """Narrows the gene to one value, a list of values, or {min, max, step} (each optional).
+        """Narrows the gene to one value, a list of values, or a range {min, max, step} (each of the three is optional).
 
         Raises `SpaceError` if a value is not among `options`, or if no value is left.
         """
@@ -52,7 +52,7 @@ class Gene:
         return self.keeping(values)
 
     def keeping(self, values: Collection[Value]) -> Gene:
-        """Limits the gene to `values`, in the order of `options`."""
+        """Returns the gene with only these `values`, in the order of `options`."""
         kept = set(values)
         chosen = tuple(option for option in self.options if option in kept)
         return Gene(self.name, chosen, chosen, self.per_layer)
@@ -156,9 +156,9 @@ def block_of(kind: str, width: int, values: Mapping[str, Any]) -> Block:
 
 
 def genes_of(block: Block, width: int) -> dict[str, Any] | None:
-    """Values of the kind's genes for this block; None for kinds that no space has.
+    """Gene → value, for the genes that describe a block of this kind; None for kinds that no space has.
 
-    The block may have more properties, such as its own head width: build a block of these values and compare.
+    The block may have other properties too, such as a head width. To check, build a block of these values and compare.
     """
     if isinstance(block, Attention):
         return {"n_head": block.n_head}
@@ -171,7 +171,7 @@ def genes_of(block: Block, width: int) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Choice:
-    """A kind of block, for SRU++ with its `attends`, and how the block sees other tokens.
+    """A kind of block (with the value of `attends` for SRU++), and how such a block sees other tokens (`sees`).
 
     attention  by attention recurrent  only earlier tokens, by its recurrence pointwise  not at all
     """
@@ -182,7 +182,7 @@ class Choice:
 
 
 def choices(kinds: Sequence[Value], attends: Sequence[Value]) -> tuple[Choice, ...]:
-    """Choices of a block of these kinds, except identity; SRU++ has one choice for each of `attends`."""
+    """All choices for a block of these kinds, without identity; SRU++ has one choice for each value in `attends`."""
     expanded = []
     for kind in map(str, kinds):
         if kind == "srupp":
@@ -194,7 +194,7 @@ def choices(kinds: Sequence[Value], attends: Sequence[Value]) -> tuple[Choice, .
 
 @dataclass(frozen=True)
 class MinimumShare:
-    """Minimum percentages of the blocks that attend to other tokens, and of the blocks that see other tokens at all.
+    """Minimum percentages of a stack's blocks that attend, and of blocks that mix (see other tokens at all).
 
     Recurrences see other tokens, feed-forward blocks do not. A share above 0 means at least one block. Shares are
     rounded like PAR's n = layers / 5: 20 % are 6 of 32, 5 of 24, 7 of 36.
@@ -212,11 +212,11 @@ class MinimumShare:
         return _share(blocks, self.mixing_percent)
 
     def holds(self, blocks: int, attention: int, mixing: int) -> bool:
-        """Whether a stack with these numbers of blocks, without identity, is permitted."""
+        """Whether a stack of `blocks` blocks may have `attention` blocks that attend and `mixing` blocks that mix."""
         return blocks > 0 and attention >= self.attention(blocks) and mixing >= self.mixing(blocks)
 
     def count(self, blocks: int, *, attention: int, recurrent: int, pointwise: int) -> int:
-        """Number of permitted stacks of `blocks` blocks, given the number of choices of each kind for a block.
+        """Number of permitted stacks of `blocks` blocks, given the number of choices of each type for a block.
 
         For m blocks that see other tokens, a of which attend: Σ over m of C(blocks, m) · pointwise^(blocks - m) · Σ
         over a of C(m, a) · attention^a · recurrent^(m - a).

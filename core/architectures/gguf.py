@@ -45,7 +45,7 @@ LOCAL_BASE = 10_000
 
 @dataclass(frozen=True)
 class GgufForm:
-    """An architecture in llama.cpp's terms: its kind, and its layers as indices of blocks."""
+    """An architecture in llama.cpp's terms: name of the model family, and for each layer the indices of its blocks."""
 
     kind: GgufKind
     layers: tuple[Layer, ...]
@@ -53,7 +53,7 @@ class GgufForm:
 
 @dataclass(frozen=True)
 class KindRules:
-    """Properties of one of llama.cpp's architectures."""
+    """Which descriptions one of llama.cpp's architectures can express."""
 
     positions: Literal["learned", "rotary"] = "rotary"
     norm: NormPlace = "pre"
@@ -142,7 +142,7 @@ KIND_RULES: Mapping[GgufKind, KindRules] = {
 
 
 def gguf_form(architecture: Architecture, numbers: str = "float32") -> GgufForm:
-    """Expresses the architecture in llama.cpp's terms.
+    """Maps the architecture to a llama.cpp architecture and layers.
 
     `numbers` is the format of the weights; quantised formats need rows of whole blocks. Raises `InvalidInput` that
     names the fields that GGUF cannot express, each with the reason.
@@ -160,7 +160,7 @@ def gguf_form(architecture: Architecture, numbers: str = "float32") -> GgufForm:
 
 
 def gguf_fault(architecture: Architecture, numbers: str = "float32") -> str | None:
-    """Fields that GGUF cannot express, with the reasons; None if GGUF can express the architecture."""
+    """Message about the fields that GGUF cannot express, with reasons; None if GGUF can express the architecture."""
     _, faults = _nearest(architecture, numbers)
     return _sentence(faults) if faults else None
 
@@ -179,8 +179,8 @@ def _sentence(faults: list[Fault]) -> str:
 
 
 def _nearest(architecture: Architecture, numbers: str) -> tuple[GgufKind, list[Fault]]:
-    """First kind that can express this model, else the kind with the fewest faults (first of block kinds, then of all);
-    with the faults of that kind.
+    """Returns a pair: the first kind that can express this model, else the kind with the fewest faults (of block kinds,
+    then of all); and the faults of the returned kind.
     """
     by_kind: list[tuple[int, int, GgufKind, list[Fault]]] = []
     for kind, rules in KIND_RULES.items():
@@ -234,7 +234,7 @@ def _expected_blocks(kind: GgufKind, rules: KindRules) -> str:
 
 
 def _frame_faults(architecture: Architecture, kind: GgufKind, rules: KindRules) -> Iterator[Fault]:
-    """Faults of all sections of the description except the blocks."""
+    """Yields the faults of all sections of the description except the blocks."""
     positions, embedding, output = architecture.positions, architecture.embedding, architecture.output
     if positions.kind != rules.positions:
         yield Fault(
@@ -320,7 +320,7 @@ def _attention_faults(architecture: Architecture, kind: GgufKind, rules: KindRul
 
 
 def _local_faults(architecture: Architecture, kind: GgufKind) -> Iterator[Fault]:
-    """Faults of windows and rotary bases by layer. llama.cpp reads 62 layers as the 27B model, whose scale differs."""
+    """Yields faults of windows and rotary bases by layer, and of 62 layers, for which llama.cpp uses another scale."""
     attentions = of_kind(architecture, Attention)
     if len(attentions) == _GEMMA3_27B_LAYERS:
         yield Fault("blocks", len(architecture.blocks), f"{kind} of {_GEMMA3_27B_LAYERS} layers has another scale")
@@ -341,7 +341,7 @@ def _local_faults(architecture: Architecture, kind: GgufKind) -> Iterator[Fault]
 
 
 def _unquantised(architecture: Architecture, numbers: str) -> Iterator[Fault]:
-    """Faults of rows that are not a whole number of blocks, in formats without a fallback."""
+    """Yields a fault for each width that is not a multiple of the block size, in formats without a fallback."""
     if numbers not in GGUF_QUANTISED - MIXTURES:
         return
     rows: list[tuple[str, int]] = [("d_model", architecture.d_model)]

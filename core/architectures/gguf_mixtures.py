@@ -37,10 +37,10 @@ _GROUPED = 4
 
 
 def is_raised(numbers: GgufQuantisation, part: Part, index: Any, count: Any, group: Any) -> Any:
-    """Whether a matrix has more bits than the mixture's other matrices; takes numbers or arrays.
+    """Whether a matrix gets more bits per weight than most matrices of the mixture; takes numbers or arrays.
 
-    `index`: index of the matrix's attention (values) or layer (down), among `count` in the model. `group`: query heads
-    per key head in the first layer, 0 if that layer has no attention.
+    For value matrices `index` counts the attentions, for down projections the layers, of which the model has `count`.
+    `group`: query heads per key head in the first layer, 0 if the first layer has no attention.
     """
     if part == "values" and numbers == "iq4_nl":
         return group >= _GROUPED
@@ -53,7 +53,7 @@ def is_raised(numbers: GgufQuantisation, part: Part, index: Any, count: Any, gro
 
 
 def formats_of(numbers: GgufQuantisation, part: Part, raised: bool = False) -> tuple[GgufBlocks, ...]:
-    """Formats of a matrix in order of preference: the first whose blocks fill its rows applies, else float16."""
+    """Formats of a matrix in order of preference: the first format whose blocks fill a row applies, else float16."""
     blocks = _RAISED.get(numbers, _USUAL[numbers]) if raised else _USUAL[numbers]
     if part == "output" and numbers in MIXTURES:
         blocks = "q6_k"

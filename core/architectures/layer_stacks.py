@@ -28,10 +28,10 @@ from edgefront.core.architectures.space import Genome
 
 @dataclass(frozen=True)
 class LayerStacks(FramedSpace, ABC):
-    """Base class of spaces of layers: their genes, and the count and enumeration of all stacks of these genes."""
+    """Base class of spaces of layers: the genes, and the count and enumeration of all permitted stacks of layers."""
 
     def size(self) -> int:
-        """Number of architectures: Σ over d_model, vocabulary genes and n_layer of the stacks.
+        """Number of architectures: the sum, over d_model, vocabulary genes and n_layer, of the number of stacks.
 
         A stack with attention counts once for each d_head or n_head of the whole model, a stack without attention once.
         """
@@ -54,7 +54,7 @@ class LayerStacks(FramedSpace, ABC):
                         yield from self._shaped(whole, mixers)
 
     def _mixers(self, n_layer: int, first: tuple[Value, ...]) -> Iterator[tuple[Value, ...]]:
-        """Values of the deciding gene in every permitted stack of `n_layer` layers that begins with `first`."""
+        """Yields every permitted stack of `n_layer` layers that begins with `first`: values of the gene `deciding`."""
         if len(first) == n_layer:
             yield first
             return
@@ -67,7 +67,7 @@ class LayerStacks(FramedSpace, ABC):
                 yield from self._mixers(n_layer, (*first, value))
 
     def _shaped(self, whole: Genome, mixers: tuple[Value, ...]) -> Iterator[Genome]:
-        """One genome for each assignment of widths to the layers `mixers`; unused genes have their first value."""
+        """Yields a genome per assignment of widths to the layers `mixers`; unused genes have their first value."""
         n_layer, uniform = len(mixers), self._layers_value == UNIFORM
         heads = mixers if self.deciding == "n_head" else (whole["n_head"],) * n_layer
         attends = [value in self.can_attend for value in mixers]
@@ -113,7 +113,7 @@ class LayerStacks(FramedSpace, ABC):
         return total
 
     def _count(self, n_layer: int, attentions: int) -> int:
-        """Number of permitted stacks of `n_layer` layers, which attend in `attentions` ways times their windows."""
+        """Number of permitted stacks of `n_layer` layers; an attention has `attentions` variants per window."""
         least, inner, may_lack = self.floor(n_layer, self._least_percent), len(self.inner_values_left), self._may_lack
         attentions *= bool(self.can_attend)
         if self._layers_value != UNIFORM:
@@ -130,9 +130,9 @@ class LayerStacks(FramedSpace, ABC):
         return total * (inner + may_lack)
 
     def _stacks(self, ways: int) -> list[tuple[dict[int, int], dict[int, int]]]:
-        """For each number of layers two tables: number of attending layers, each in `ways` ways → number of stacks.
+        """For each number of layers two dictionaries: number of layers that attend → number of stacks of layers.
 
-        The first table has the stacks whose first layer has a mixer, the second has all others.
+        The first counts the stacks whose first layer has a mixer, the second all others. Attention has `ways` variants.
         """
         if ways in self._tables:
             return self._tables[ways]
@@ -159,12 +159,12 @@ class LayerStacks(FramedSpace, ABC):
 
     @cached_property
     def _tables(self) -> dict[int, list[tuple[dict[int, int], dict[int, int]]]]:
-        """Cached results of `_stacks`."""
+        """Cached results of `_stacks`, by `ways`."""
         return {}
 
     @property
     def _windows(self) -> int:
-        """Number of values of an attention's window gene."""
+        """Number of windows that an attention may have: values of the gene `window`, else 1."""
         return len(self._genes["window"].values) if "window" in self._genes else 1
 
     @property
@@ -187,7 +187,7 @@ class LayerStacks(FramedSpace, ABC):
         return tuple(value for value in values if n_head % value == 0)
 
     def floor(self, n_layer: int, percent: int) -> int:
-        """Minimum number of layers that attend, for a minimum share in percent."""
+        """Minimum number of attending layers in a stack of `n_layer` layers, for a minimum share of `percent`."""
         return MinimumShare(percent, 0).attention(n_layer)
 
     @property
@@ -195,7 +195,7 @@ class LayerStacks(FramedSpace, ABC):
         return () if self._genes["n_head"].per_layer else ("n_head",)
 
     def _fitting(self, name: str, values: Sequence[Value], width: int) -> tuple[int, ...]:
-        """Values that divide d_model into even widths, because rotary positions rotate pairs of features."""
+        """Values of n_head with an even width of heads, because rotary positions rotate pairs of features."""
         return tuple(int(number) for number in values if width % (2 * int(number)) == 0)
 
     @cached_property
@@ -205,18 +205,18 @@ class LayerStacks(FramedSpace, ABC):
 
     @cached_property
     def attending_values(self) -> tuple[Value, ...]:
-        """Values of the deciding gene that mean attention; all values if none means attention."""
+        """Values of the gene `deciding` that mean attention; all values of the gene if none means attention."""
         values = self._genes[self.deciding].values
         return tuple(value for value in values if value in self.can_attend) or values
 
     @cached_property
     def can_attend(self) -> frozenset[Value]:
-        """Values of the deciding gene that mean attention."""
+        """Values of the gene `deciding` that mean attention; empty if no layer can attend."""
         return frozenset(value for value in self._genes[self.deciding].values if value not in (0, SHORT_CONV))
 
     @cached_property
     def inner_values(self) -> tuple[Value, ...]:
-        """Values of d_inner above 0; only 0 if there are none."""
+        """Values of d_inner above 0; (0,) if no value is above 0."""
         return self.inner_values_left or self.gene("d_inner").values
 
     @property
@@ -224,7 +224,7 @@ class LayerStacks(FramedSpace, ABC):
         return tuple(value for value in self.gene("d_inner").values if value)
 
     def _whole_heads(self, width: int) -> list[dict[str, int]]:
-        """Values of the whole model's d_head, or of its n_head."""
+        """Permitted values of d_head, or of n_head without d_head, if the gene has one value for the whole model."""
         if "d_head" in self._genes:
             return [{"d_head": int(value)} for value in self.values_with("d_head", width)]
         return [{"n_head": value} for value in self._widths[width]["n_head"]]
@@ -235,6 +235,6 @@ class LayerStacks(FramedSpace, ABC):
 
     @cached_property
     def _layers_value(self) -> str:
-        """Value of the gene `layers` that permits the most architectures."""
+        """The value of the gene `layers` that permits the most architectures."""
         values = self._genes["layers"].values if "layers" in self._genes else (PER_LAYER,)
         return PER_LAYER if PER_LAYER in values else UNIFORM

@@ -1,4 +1,4 @@
-"""Spaces of layers: each layer has a token mixer and a feed-forward block of its own widths, or only one of the two.
+"""Search spaces of layers: a layer is a token mixer, a feed-forward block or both, with widths per layer.
 
 A mixer is attention with grouped queries, or a short convolution. Different stacks of layers are different
 architectures, because a layer is never empty, and a layer without feed-forward is followed by a layer with a mixer
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayeredSpace(LayerStacks):
-    """Space of decoders with n_layer layers.
+    """Search space of decoders with n_layer layers.
 
     Genes, in this order, all optional: n_layer, d_model, vocab_size, output, d_head, min_attention_percent (of the
     layers), layers; and per layer mixer, n_head, n_kv_head, window, d_inner. With d_head, n_head is per layer, and 0
@@ -73,7 +73,7 @@ class LayeredSpace(LayerStacks):
         return self.genome_of(architecture) is not None
 
     def genome_of(self, architecture: Architecture) -> Genome | None:
-        """Genome that describes this architecture, with any values for unused genes; None if there is none."""
+        """Genome that describes this architecture, with any values for unused genes; None if no genome describes it."""
         blocks = architecture.blocks
         layers = layers_of(block.kind for block in blocks)
         known = all(isinstance(block, Attention | ShortConv | FeedForward) for block in blocks)
@@ -100,7 +100,7 @@ class LayeredSpace(LayerStacks):
 
     @cached_property
     def seed(self) -> Genome | None:
-        """Genome of `model`, or the nearest genome after narrowing; None without `model`."""
+        """Genome of the space's `model`, or the nearest genome that narrowing left; None without `model`."""
         if self.origin is None:
             return None
         deep = {name: value for name, value in self.origin.items() if isinstance(value, list)}
@@ -110,9 +110,9 @@ class LayeredSpace(LayerStacks):
     # Baselines ---------------------------------------------------------------------------------------------------
 
     def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
-        """Baselines: `model` if there is one; else the stock model, or the nearest permitted shape, at each depth.
+        """Reference models: the space's `model`, else the default model or nearest permitted shape per depth.
 
-        Depths need not be permitted, because users compare with the unmodified stock model.
+        Depths need not be permitted, because users compare with the unmodified default model.
         """
         if self.model is not None:
             return (self.model,)
@@ -156,8 +156,8 @@ class LayeredSpace(LayerStacks):
         """Gene → values with which a loader loads every architecture.
 
         llama.cpp's `deci` has widths by layer and layers without mixer or feed-forward, but no biases, query norms and
-        multipliers. Its other architectures, and all of transformers, have mixer and feed-forward and the same widths
-        in all layers; architectures with short convolutions have no windows. All need attention.
+        multipliers. llama.cpp's other architectures, and all of transformers, need a mixer, a feed-forward and the same
+        widths in each layer, and no window beside short convolutions. All loaders need attention in some layer.
         """
         loads: dict[str, Sequence[Value]] = {}
         attention, feed_forward = self.attention, self.feed_forward
@@ -181,9 +181,9 @@ class LayeredSpace(LayerStacks):
         return {name: values for name, values in loads.items() if name in self._genes}
 
     def _widths_that_load(self, loader: Loader) -> dict[str, Sequence[Value]]:
-        """Values of d_model and n_head, if the loader needs fitting ones: the heads of `model`, or of most widths.
+        """Values of d_model and n_head that fit together, if the loader needs one n_head in all models.
 
-        With learned positions the loader supports no grouped queries.
+        n_head is that of `model`, else the one that fits the most d_model. Learned positions exclude grouped queries.
         """
         attention, d_heads = self.attention, self.gene("d_head").values
         learned = isinstance(self.frame.positions, LearnedPositions)
@@ -258,7 +258,7 @@ class LayeredSpace(LayerStacks):
         return super(LayeredSpace, space)._consistent()._with_groups()
 
     def _with_groups(self) -> LayeredSpace:
-        """Removes values of n_head that no n_kv_head divides, and values of n_kv_head that divide no n_head."""
+        """Returns the space without any n_head that no n_kv_head divides, or n_kv_head that divides no n_head."""
         groups = [int(value) for value in self.gene("n_kv_head").values]
         heads = [int(value) for value in self.gene("n_head").values]
         fitting = {number for number in heads if any(number % group == 0 for group in groups)}
@@ -302,7 +302,7 @@ class LayeredSpace(LayerStacks):
         return TIED if tied else UNTIED
 
     def _used(self, mixer: Block | None, feed_forward: Block | None) -> dict[str, Value]:
-        """Gene → value, for the genes that describe one layer of these blocks."""
+        """Gene → value, for the genes that describe one layer of these two blocks; None means no block."""
         values: dict[str, Value] = {"d_inner": feed_forward.d_inner if isinstance(feed_forward, FeedForward) else 0}
         if self.deciding == "mixer":
             values["mixer"] = "none" if mixer is None else mixer.kind

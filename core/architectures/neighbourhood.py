@@ -1,7 +1,7 @@
 """The space around a given model: architectures of other depths and widths, or with fewer blocks.
 
-The spaces of layers (`llama`, `lfm`) take all properties without a gene from the model: positions, norms, activation,
-embedding, biases, gates, the width of heads. So they contain any decoder whose layers have these in common.
+The space has genes of the spaces of layers (`llama`, `lfm`). All properties without a gene are the model's: positions,
+norms, activation, embedding, biases, gates, width of heads. All layers of the model must agree in these properties.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _MAX_FAULTS = 20
 
 
 def space_around(model: Mapping[str, Any] | Architecture, name: str, *, parts: bool = False) -> LayeredSpace:
-    """The space `name` (or chosen by `auto`) around a model; `parts` limits it to submodels, none wider or deeper.
+    """Builds the space `name` (or a fitting one for `auto`) around a model. `parts` limits the space to submodels.
 
     Raises `ArchitectureError` that names `model` if the model is invalid, and `SpaceError` if the space cannot contain
-    it: `errors` has one mapping for each field, with field, value, allowed and detail.
+    the model: `errors` has one mapping for each wrong field, with field, value, allowed and detail.
     """
     try:
         architecture = Architecture.parse(model)
@@ -125,7 +125,7 @@ def _faults(base: LayeredSpace, model: Architecture) -> Iterator[Fault]:
 
 
 def _space(base: LayeredSpace, model: Architecture, parts: bool) -> LayeredSpace | None:
-    """Builds the space around a model without faults; None if no genome describes the model."""
+    """Builds the space around a model that has passed all checks; None if no genome describes the model."""
     attention, feed_forward, convolution = (
         next((block for _, block in of_kind(model, kind)), None) for kind in (Attention, FeedForward, ShortConv)
     )
@@ -153,7 +153,7 @@ def _space(base: LayeredSpace, model: Architecture, parts: bool) -> LayeredSpace
 
 
 def _genes(base: LayeredSpace, model: Architecture, parts: bool) -> Iterator[Gene]:
-    """Genes of the base with the model's values and values near them; for submodels only lower values."""
+    """Yields the genes of `base` with the model's values and nearby values; with `parts` without higher values."""
     attentions = [block for _, block in of_kind(model, Attention)]
     genome = {
         "n_layer": [len(layers_of(block.kind for block in model.blocks))],

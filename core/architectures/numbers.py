@@ -23,14 +23,14 @@ def is_positive(value: Any) -> bool:
 
 
 def as_text(value: float) -> str:
-    """Shortest text that is parsed as this number; powers of ten below one as 1e-5."""
+    """Shortest decimal text that is parsed as exactly this number; negative powers of ten are written like 1e-5."""
     value = float(value)
     power = f"1e{round(math.log10(value))}"
     return power if value < 1 and float(power) == value else repr(value)
 
 
 def as_number(value: float) -> int | str:
-    """Canonical form of a number: an integer as it is, any other number as text."""
+    """Canonical form of a number: an integer stays an integer, any other number becomes text."""
     return int(value) if value == int(value) and value <= _MAX_WHOLE else as_text(value)
 
 

@@ -33,7 +33,7 @@ Group = Literal["decoder", "position", "embedding"]
 
 
 class ParameterSpec(NamedTuple):
-    """Name, shape and initialisation of one parameter tensor.
+    """Name, shape and initial values of one parameter tensor.
 
     The name is the same in torch (state_dict), in ONNX (initializer) and in safetensors. `fill` initialises an
     untrained model: "random" is uniform with standard deviation 0.02, "int4_scale" the scale of random int4 weights
@@ -51,7 +51,7 @@ class ParameterSpec(NamedTuple):
 
     @property
     def group(self) -> Group:
-        """Published count to which the parameter belongs. Parameters of an encoder are in the same groups."""
+        """Group in which the parameter is counted (a field of `Parameters`), the same in an encoder and a decoder."""
         part = self.name.removeprefix("source.").partition(".")[0]
         if part in ("blocks", "final_norm"):
             return "decoder"
@@ -160,9 +160,9 @@ def table_specs(architecture: Architecture) -> tuple[ParameterSpec, ...]:
 
 
 def own_projection(architecture: Architecture, cluster: Cluster) -> bool:
-    """Whether the output layer has its own projection of the hidden states to this cluster's width.
+    """Whether the output layer has a separate projection of the hidden states to this cluster's width.
 
-    Otherwise the output layer uses the embedding's projection, transposed. Relevant only for a projected embedding.
+    Otherwise the output layer uses the embedding's projection, transposed. For a projected embedding only.
     """
     output = architecture.output
     if not output.tied or output.tied_projections == "none":
@@ -171,16 +171,16 @@ def own_projection(architecture: Architecture, cluster: Cluster) -> bool:
 
 
 def output_table_specs(architecture: Architecture) -> tuple[ParameterSpec, ...]:
-    """Matrices of the output layer, in the shapes of the embedding's; none if it is tied or has no vocabulary."""
+    """Output matrices, in the shapes of the embedding's matrices; none if the output is tied or scores no tokens."""
     if architecture.output.tied or not architecture.scores_tokens:
         return ()
     return tuple(spec._replace(name=f"output.tables.{i}") for i, spec in enumerate(table_specs(architecture)))
 
 
 def output_projection_specs(architecture: Architecture) -> tuple[ParameterSpec, ...]:
-    """Projections (width, d_model) of the output layer: one per matrix, only the head's, or none.
+    """Projections (width, d_model) of the output layer: one per output matrix, one for the head cluster only, or none.
 
-    `output.tied_projections` decides. Matrices and projections have the same indices.
+    The field `output.tied_projections` decides. A projection has the index of its output matrix.
     """
     if not architecture.scores_tokens or not architecture.projected:
         return ()
@@ -229,7 +229,7 @@ def block_parameters(block: Block, architecture: Architecture) -> Iterator[Param
 
 
 def _attention(block: Attention, architecture: Architecture) -> Iterator[ParameterSpec]:
-    """Parameters of an attention; queries, keys and values are one linear layer of A + 2·K rows, in this order."""
+    """Parameters of an attention block; one linear layer has the rows of queries (A), keys (K) and values (K)."""
     d, d_head, positions = architecture.d_model, architecture.d_head(block), architecture.positions
     width, kv_width, bias = block.n_head * d_head, block.kv_heads * d_head, architecture.attention_bias(block)
     yield from _norms(architecture)
@@ -247,7 +247,7 @@ def _attention(block: Attention, architecture: Architecture) -> Iterator[Paramet
 
 
 def _recurrence(width: int, d: int) -> Iterator[ParameterSpec]:
-    """Parameters of a recurrence: projection to candidate and gates, and weights and biases of the gates."""
+    """Parameters of a recurrence: a projection to candidate and gates, and the weights and biases of the gates."""
     yield ParameterSpec("up.weight", (3 * d, width))
     yield ParameterSpec("recurrence.weight", (2, d))
     yield ParameterSpec("recurrence.bias", (2, d), "zeros")
@@ -268,7 +268,7 @@ def _norm(name: str, width: int, kind: NormKind = "layer") -> Iterator[Parameter
 
 
 def _norms(architecture: Architecture, *, own_norm: bool = True) -> Iterator[ParameterSpec]:
-    """Norm of a block's input, unless the block shares another block's norm, and under norm "both" of its update."""
+    """Norm of a block's input if `own_norm`, and, if the architecture's norm is "both", norm of the block's update."""
     if own_norm:
         yield from _norm("norm", architecture.d_model, architecture.norm_kind)
     if architecture.norm == "both":

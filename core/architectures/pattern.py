@@ -61,9 +61,9 @@ def contract(letters: str) -> str:
 def par_pattern(layers: int, p: int = 5) -> str:
     """Pattern by PAR's design rules (Mandava et al. 2020, §2.3): round(layers / p) attentions in the first two thirds.
 
-    The paper says "uniformly". A stride of ceil((R - 1) / n) from the first layer on, R = round(2·layers / 3), gives
-    all of its patterns for 24, 32 and 36 layers; with 36 layers the final attention is one layer after R. A larger
-    stride is shortened. The paper has p above 2.
+    The paper says "uniformly". A stride of ceil((R - 1) / n) from the first layer on, with n attentions and R =
+    round(2·layers / 3), gives all of the paper's patterns for 24, 32 and 36 layers; with 36 layers the final attention
+    is one layer after R. A larger stride is shortened. The paper uses p above 2.
     """
     if layers < 2 or p < 1:
         raise ArchitectureError(

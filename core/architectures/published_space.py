@@ -1,4 +1,4 @@
-"""Search space of the published models with a description: a list, each model with its score in one table."""
+"""Search space that is a list of published models, each with its score in the same published result table."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MODEL = "model"
 class PublishedSpace(SearchSpace):
     """Space of published models with a score.
 
-    Models of one architecture take the same time and memory, so that the space has only the one with the best score.
+    Models of one architecture take the same time and memory, so the space has only the best-scored model of each.
     """
 
     score: ScoreName
@@ -94,7 +94,7 @@ class PublishedSpace(SearchSpace):
 
 @dataclass(frozen=True)
 class Filter:
-    """Conditions on published models. A model without a fact fails every condition on this fact."""
+    """Conditions on published models. A model without a known value for a condition does not meet the condition."""
 
     kind: str = "any"
     """Kind of model: base, instruct or any."""
@@ -137,12 +137,12 @@ def published_space(score: str, filter_: Filter = Filter()) -> PublishedSpace:
 
 
 def unscored(score: ScoreName, filter_: Filter) -> list[PublishedModel]:
-    """Models with a description that pass the filter but do not have this score."""
+    """Expressible models that pass the filter but do not have this score."""
     return [model for model in _models() if score.of(model) is None and filter_.passes(model)]
 
 
 def same_architecture(space: PublishedSpace, filter_: Filter) -> list[PublishedModel]:
-    """Scored models that pass the filter but are represented by another model of the same architecture."""
+    """Scored models that pass the filter but are not in the space, because another model has the same architecture."""
     return [
         model
         for model in _models()
@@ -179,5 +179,5 @@ def _none_left(score: ScoreName, scored: Sequence[PublishedModel], filter_: Filt
 
 
 def _models() -> list[PublishedModel]:
-    """Published models with a description."""
+    """Published models whose architecture a description can express."""
     return [published_models()[id_] for id_ in described_models()]

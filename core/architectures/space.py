@@ -1,8 +1,8 @@
 """Search spaces: sets of permitted architectures that can be sampled, mutated, crossed, counted and narrowed.
 
-A space is a tuple of genes. A genome gives a value to every gene, and a list of values, one per layer, to every gene
-that is per layer, up to the deepest layer of the space. Genes of layers beyond `n_layer` stay in the genome, mutate and
-return when `n_layer` grows. The identity of a candidate is its architecture, which has only the first `n_layer` layers.
+A space is a tuple of genes. A genome maps every gene to a value, or, if the gene is per layer, to a list with one value
+for each layer up to the maximum depth. Genes of layers beyond `n_layer` stay in the genome, mutate and return when
+`n_layer` grows. The identity of a candidate is its architecture, which has only the first `n_layer` layers.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class SearchSpace(ABC):
     """A named set of architectures, described by genes.
 
     Subclasses define the architecture of a genome (`architecture`), the operators on genomes (`make_operators`), and
-    the removal of values that a narrowing makes impossible (`_consistent`). Genes are in the order in which they are
-    sampled, because the permitted values of a gene depend on earlier genes. The operators sample, mutate, cross and
-    repair many genomes at once; one genome is a batch of one.
+    how values that became impossible are removed (`_consistent`). Genes are in the order in which they are sampled,
+    because the permitted values of a gene depend on earlier genes. The operators sample, mutate, cross and repair many
+    genomes at once; one genome is a batch of one.
     """
 
     name: str
@@ -58,7 +58,7 @@ class SearchSpace(ABC):
 
     @property
     def model(self) -> Architecture | None:
-        """Model that the search starts from, and its baseline; None for the whole space."""
+        """Model from which the search starts, also the reference model; None if the space is not around a model."""
         return None
 
     # What a subclass defines -------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ class SearchSpace(ABC):
 
     @abstractmethod
     def build(self, genome: Genome, blocks: Sequence[Block]) -> Architecture:
-        """Architecture of these blocks with the genome's d_model, embedding and output."""
+        """Builds the architecture with these blocks, and with d_model, embedding and output of the genome."""
 
     @abstractmethod
     def contains(self, architecture: Architecture) -> bool:
@@ -81,28 +81,28 @@ class SearchSpace(ABC):
 
     @abstractmethod
     def enumerate(self) -> Iterator[Genome]:
-        """One genome for each architecture, in a fixed order; for small spaces."""
+        """Yields one genome for each architecture of the space, in a fixed order; for small spaces."""
 
     @abstractmethod
     def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
-        """Stock model at these depths (1 to the deepest permitted depth if None), shaped to fit this space."""
+        """Reference models: the default model at these depths (default: 1 to the deepest), in a permitted shape."""
 
     @property
     def scores(self) -> Mapping[str, float] | None:
-        """Digest → published quality of each architecture; None for a space without published quality."""
+        """Digest of each architecture → published score; None for a space without published scores."""
         return None
 
     @property
     def example(self) -> Architecture:
-        """Example architecture, with all properties that the space's architectures have in common."""
+        """Example of an architecture, which shows the properties that all architectures of the space have in common."""
         return self.baselines([1])[0]
 
     @abstractmethod
     def _consistent(self: _Space) -> _Space:
-        """This space without values that no architecture in it can have; `SpaceError` if no architecture is left."""
+        """Returns this space without unusable gene values. Raises `SpaceError` if no architecture is left."""
 
     def loadable(self, loader: Loader) -> Mapping[str, Sequence[Value]]:
-        """Gene → values with which the loader loads every architecture, if the loader supports the space."""
+        """Gene → values to which the space must be narrowed for the loader to load every architecture."""
         return {}
 
     @abstractmethod
@@ -112,7 +112,7 @@ class SearchSpace(ABC):
     # Narrowing ---------------------------------------------------------------------------------------------------
 
     def genes(self) -> dict[str, Any]:
-        """Gene → {min, max, step} or {values}, `per_layer`, and `options` if a job may choose from more values."""
+        """Each gene as JSON: {min, max, step} or {values}, `per_layer`, and `options` if they differ from these."""
         return {gene.name: gene.describe() for gene in self.gene_list}
 
     def to_json(self) -> dict[str, Any]:
@@ -154,7 +154,7 @@ class SearchSpace(ABC):
         return narrowed
 
     def loaders(self) -> tuple[Loader, ...]:
-        """Loaders of all or some of this space's architectures."""
+        """Loaders that can load at least some of this space's architectures."""
         loaders = []
         for loader in get_args(Loader):
             try:
@@ -165,7 +165,7 @@ class SearchSpace(ABC):
         return tuple(loaders)
 
     def limited_to(self, loader: Loader) -> dict[str, tuple[Value, ...]]:
-        """Gene → values that this loader loads, for the genes that also have unsupported values.
+        """Gene → values that this loader loads; only for genes that also have other values.
 
         Raises `SpaceError` that names a gene without a loadable value.
         """
@@ -201,7 +201,7 @@ class SearchSpace(ABC):
         return part
 
     def _keeping(self: _Space, left: Mapping[str, Collection[Value]]) -> _Space:
-        """Limits these genes to these values, before `_consistent`."""
+        """Returns this space with each gene in `left` limited to these values; does not call `_consistent`."""
         kept = {name: self.gene(name).keeping(values) for name, values in left.items()}
         return replace(self, gene_list=tuple(kept.get(gene.name, gene) for gene in self.gene_list))
 
@@ -209,7 +209,7 @@ class SearchSpace(ABC):
 
     @property
     def depth(self) -> int:
-        """Number of layers for which a genome has values."""
+        """Number of layers for which a genome has values: the space's maximum depth."""
         return 1
 
     @cached_property

@@ -34,7 +34,7 @@ def is_own(host: str) -> bool:
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine can reach a server that listens on `host`. Resolves a host name."""
+    """Whether a server that listens on `host` is reachable only from this machine. Resolves a host name."""
     try:
         addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:

@@ -1,4 +1,4 @@
-"""The exception tree. Every error that a user can cause or see is one of these.
+"""The exception classes. Every error that a user can cause or see is an instance of one of these classes.
 
 EdgefrontError
 ├── InvalidInput            a value is wrong: names the field, the value and what is allowed
@@ -139,7 +139,7 @@ class Conflict(EdgefrontError):
 
 
 class BoundReached(Conflict):
-    """An owner has as much as the admin allows: `extra` holds `bound` (the setting), `used` and `most`."""
+    """The owner has reached a limit that the admin set; `extra` holds `bound` (the setting), `used` and `most`."""
 
     kind = "bound-reached"
 
@@ -170,7 +170,7 @@ class Diverged(EdgefrontError):
 
 
 class MeasurementError(EdgefrontError):
-    """A failed measurement; `reason` is one of `core.measurement.record.FailureReason`."""
+    """A measurement failed; `reason` is a value of `core.measurement.record.FailureReason`."""
 
     kind = "measurement"
 
@@ -197,14 +197,14 @@ class ErrorCollector:
             return None
 
     def raise_first(self) -> None:
-        """Raises the first collected error, if any."""
+        """Raises the first collected error; returns if no error was collected."""
         for error in self:
             raise error
 
 
 @contextmanager
 def within(*keys: str | int) -> Iterator[None]:
-    """Prefixes the paths of errors raised inside with these keys."""
+    """Context manager that puts these keys before the field path of every error raised in the `with` block."""
     try:
         yield
     except EdgefrontError as error:

@@ -2,8 +2,8 @@
 
 The operating system releases a lock when the holding process ends, even if the process is killed. `filelock` implements
 most locks. Two locks are taken on open files (`lock_open`), because `FileLock` polls while waiting and child processes
-do not inherit a `FileLock`: the measuring lock of a host (`agents.measuring.forkserver`), which is granted in order of
-arrival and shared with the launch, and the lock of a training (`workers.training`), which the run inherits.
+do not inherit a `FileLock`. The measuring lock of a host (`agents.measuring.forkserver`) is granted in order of arrival
+and shared with measuring processes. A training's process inherits the lock of the training (`workers.training`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def sha256(path: Path) -> str:
 
 
 def check_free(path: Path, *, force: bool) -> None:
-    """Checks before a long computation that the file `path` can be written.
+    """Checks, before a long computation, that the result can be written to the file `path`.
 
     Raises `Conflict` if the file exists and `force` is false, FileNotFoundError if the folder of the file is missing.
     """
@@ -84,7 +84,7 @@ def write_private(path: Path, text: str) -> None:
 
 @contextmanager
 def refusing_full_disk(path: Path) -> Iterator[None]:
-    """Converts the OSErrors "no space left" and "quota exceeded" into `Unavailable` with the path."""
+    """Context manager: converts the OSErrors "no space left" and "quota exceeded" into `Unavailable` with the path."""
     try:
         yield
     except OSError as error:
@@ -97,7 +97,7 @@ def refusing_full_disk(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Adds the path to OSErrors without a file name."""
+    """Context manager that adds the path to OSErrors without a file name."""
     try:
         yield
     except BrokenPipeError:
@@ -173,7 +173,7 @@ def lines_of(text: str) -> Iterator[tuple[int, str]]:
 
 
 def object_in(line: str) -> dict[str, Any]:
-    """Parses the JSON object on a line, which may begin with a byte order mark. Raises ValueError if there is none."""
+    """Parses a line with a JSON object, perhaps after a byte order mark. Raises ValueError for any other text."""
     try:
         value = json.loads(line.removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:

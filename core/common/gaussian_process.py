@@ -11,8 +11,8 @@
 | y | `targets` | (n,) targets |
 | α | `_weights` | (K + σ²I)⁻¹ y; the mean of a prediction is k(x, inputs) · α |
 
-The posterior is exact (Rasmussen & Williams 2006, §2.2). Columns are not standardised, so that length scales learnt
-from one table apply to another. Kernel parameters come from a grid (`from_grid`), equal on every platform, or from
+The posterior is exact (Rasmussen & Williams 2006, §2.2). Columns are not standardised, so length scales learnt from one
+set of inputs apply to another set. Kernel parameters come from a grid (`from_grid`), equal on every platform, or from
 maximum a posteriori estimation with scikit-learn (`most_probable`).
 """
 
@@ -133,8 +133,8 @@ class Process:
 def from_grid(
     inputs: Floats, targets: Floats, length_scales: Sequence[Floats], ratios: Sequence[float], gain: float
 ) -> Kernel | None:
-    """The kernel with the greatest marginal likelihood among these (q,) length scales and ratios of signal to noise
-    variance. None if no kernel's log likelihood exceeds the log likelihood of pure noise by more than `gain`.
+    """The kernel with the greatest marginal likelihood among all pairs of length scales (q,) and ratio of signal to
+    noise variance. None if no kernel's log likelihood exceeds the log likelihood of pure noise by more than `gain`.
 
     Kernels have no linear part. Variances are in units of the noise variance, which is estimated for each kernel.
     """
@@ -154,8 +154,8 @@ def from_grid(
 
 @dataclass(frozen=True)
 class KernelPrior:
-    """Log-normal prior of a kernel's parameters: `kernel` has the medians; the other fields are standard deviations of
-    the logarithms of length scales and of the other parameters.
+    """Log-normal prior of a kernel's parameters. `kernel` has the medians. The other two fields are standard deviations
+    of logarithms: one for the length scales, one for all other parameters.
     """
 
     kernel: Kernel

@@ -1,7 +1,7 @@
-"""HTTP connections with the environment's proxies and certificates, and pauses between retries.
+"""HTTP connections with the proxies and certificates that environment variables name, and pauses between retries.
 
 httpx reads curl's variables `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, or the system's settings. An error
-names an unusable variable. Requests to this machine use no proxy.
+message names the variable whose value is unusable. Requests to this machine use no proxy.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def failure(error: Exception) -> str:
 
 @contextmanager
 def asking(server: str) -> Iterator[None]:
-    """Converts httpx's request errors, such as no connection or a truncated response, into `Unavailable`."""
+    """Context manager: converts httpx's request errors (no connection, a truncated response, …) into `Unavailable`."""
     try:
         yield
     except httpx.RequestError as error:
@@ -43,7 +43,7 @@ def asking(server: str) -> Iterator[None]:
 
 
 def server_url(text: str, *, field: str = "url") -> str:
-    """Returns a server's URL, which may have a path, without a trailing slash. Raises `InvalidInput` if invalid."""
+    """Returns a server's URL without a trailing slash; paths are allowed. Raises `InvalidInput` for an invalid URL."""
     try:
         url = _read(text)
         if url.query or url.fragment:
@@ -67,7 +67,7 @@ def valid_url(text: str) -> httpx.URL:
 
 
 def _read(text: str, schemes: Sequence[str] = ("http", "https")) -> httpx.URL:
-    """Parses a URL with one of these schemes. Raises ValueError if the URL is invalid."""
+    """Parses a URL. Raises ValueError if the URL is invalid or has none of these schemes."""
     try:
         url = httpx.URL(text)
     except (httpx.InvalidURL, UnicodeError) as error:

@@ -1,11 +1,11 @@
 """Exact costs of an architecture, without running it: parameters, FLOPs, bytes of weights and of state.
 
 The costs are closed formulas over `core.architectures.cost.shapes.Shapes`, a batch of one, in integers of any size.
-`core.architectures.parameters` defines the groups of parameters, `core.architectures.cost.flops` the matrix products
-that are counted; one multiply-accumulate is two FLOPs. Weight bytes are the bytes of all parameters in one number type,
-or, with weights "int8" or "int4", in the formats of `core.model_files.formats`; "q8_0" and "q4_0" need an architecture
-that GGUF can express. State bytes are the size of the cache after all tokens of the forward pass, in `dtype` unless
-`kv_cache` is given.
+`core.architectures.parameters` defines the groups of parameters. `core.architectures.cost.flops` defines which matrix
+products are counted; one multiply-accumulate is two FLOPs. Weight bytes are the bytes of all parameters in one number
+type, or, with weights "int8" or "int4", in the formats of `core.model_files.formats`; "q8_0" and "q4_0" need an
+architecture that GGUF can express. State bytes are the size of the cache after all tokens of the forward pass, in
+`dtype` unless `kv_cache` is given.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class CostOptions:
-    """Forward pass whose costs are counted, and number formats of the model."""
+    """Options of `costs`: the forward pass to count, and the number formats of weights and cache."""
 
     sequence_length: int | None = None
     """Number of new tokens; None: 192, in decode 1."""
@@ -80,12 +80,12 @@ class CostOptions:
 def costs(architecture: Architecture, options: CostOptions = CostOptions()) -> Costs:
     """Costs of one forward pass over `batch` sequences of `sequence_length` tokens.
 
-    forward: one pass after a segment memory of `memory_length` tokens, which is projected again. prefill: one pass that
-    caches keys and values. decode: a pass after `memory_length` tokens in the cache. The source of a translation model
-    is as long as the sequence, in decode as long as the memory.
+    Mode "forward": a forward pass after a segment memory of `memory_length` tokens, whose keys and values are computed
+    again. "prefill": a forward pass that caches keys and values. "decode": a forward pass after `memory_length` cached
+    tokens. The source of a translation model is as long as the sequence, in decode as long as the memory.
 
-    Raises `InvalidInput` that names the invalid option: also if the model has fewer positions, and for a mode or memory
-    that the architecture does not have.
+    Raises `InvalidInput` that names the invalid option: a wrong value, more tokens than the model has positions, or a
+    mode or memory that the architecture does not support.
     """
     # Imported here, so that importing a type from this module does not load numpy.
     from edgefront.core.architectures.cost.flops import cache_bytes, cache_size, macs
@@ -119,7 +119,7 @@ def costs(architecture: Architecture, options: CostOptions = CostOptions()) -> C
 
 @lru_cache(maxsize=16)
 def _shapes(architecture: Architecture) -> Shapes:
-    """Shapes of a batch of one; cached, as a generation counts three passes, and a candidate one per target."""
+    """Shapes of one architecture; cached, because one architecture's costs are counted for several forward passes."""
     from edgefront.core.architectures.cost.shapes import Shapes
 
     return Shapes.of([architecture], dtype=object)
@@ -166,7 +166,7 @@ def _pass(architecture: Architecture, options: CostOptions) -> Pass:
 
 
 def _reach(architecture: Architecture) -> tuple[int, str]:
-    """Maximum number of tokens of a sequence, past and new, and the reason for the maximum."""
+    """Returns a pair: the maximum of past and new tokens of a sequence, and the reason for the maximum."""
     if architecture.max_length is None:
         return MAX_LENGTH, ""
     return architecture.max_length, f"it has {architecture.max_length} learned positions"

@@ -52,7 +52,7 @@ from edgefront.core.common.number_formats import KV_CACHE_BYTES, KvCache
 
 
 class CacheSize(NamedTuple):
-    """Numbers in the cache of each model, (n,) each."""
+    """How many numbers the cache of each of n models contains; every field is an array (n,)."""
 
     keys_and_values: Numbers
     cells: Numbers
@@ -60,7 +60,7 @@ class CacheSize(NamedTuple):
 
 
 def cache_size(shapes: Shapes, batch: int, tokens: int, encoder_tokens: int = 0) -> CacheSize:
-    """Size of the cache of all blocks after `tokens` tokens; 0 for a model that is not causal."""
+    """Size of each model's cache for all blocks after `tokens` tokens; 0 for a model that is not causal."""
     cached = shapes.causal[:, None] & ~shapes.is_encoder
     keys = shapes.self_attention * past_tokens(shapes, tokens) + shapes.cross_attention * encoder_tokens
     recurrent, convolution = (shapes.kind == SRU) | (shapes.kind == SRUPP), shapes.kind == SHORT_CONV
@@ -72,16 +72,16 @@ def cache_size(shapes: Shapes, batch: int, tokens: int, encoder_tokens: int = 0)
 
 
 def past_tokens(shapes: Shapes, tokens: int) -> Numbers | int:
-    """How many of `tokens` past tokens a token sees within its block's window: (n, L), or one number for all blocks."""
+    """How many of `tokens` past tokens a block's window includes: (models, blocks), or one number for all blocks."""
     if not shapes.window.any():
         return tokens
     return np.where(shapes.window > 0, np.minimum(shapes.window - 1, tokens), tokens)
 
 
 def cache_bytes(size: CacheSize, width: int, kv_cache: KvCache | None) -> Numbers:
-    """Bytes (n,) of a cache whose numbers have `width` bytes.
+    """Bytes of each model's cache, (n,), with `width` bytes per number.
 
-    With `kv_cache`, bytes of llama.cpp's cache: keys and values in this format, rounded up, and cells in float32.
+    With `kv_cache` the cache is llama.cpp's: keys and values in this format, rounded up, and cells in float32.
     """
     if kv_cache is None:
         return width * (size.keys_and_values + size.cells)
@@ -90,7 +90,7 @@ def cache_bytes(size: CacheSize, width: int, kv_cache: KvCache | None) -> Number
 
 
 def macs(shapes: Shapes, run: Pass) -> Numbers:
-    """Multiply-accumulates (n,) of all matrix products of this forward pass."""
+    """Multiply-accumulates of all matrix products of this forward pass, (n,) for n models."""
     (_, embedding), (_, output) = embedding_and_output_macs(shapes, run)
     total = embedding + output
     for _, values in block_macs(executed_blocks(shapes, run), run):
@@ -99,7 +99,7 @@ def macs(shapes: Shapes, run: Pass) -> Numbers:
 
 
 def executed_blocks(shapes: Shapes, run: Pass) -> Shapes:
-    """Shapes without the blocks that this forward pass does not run: the encoder's blocks in decode."""
+    """Shapes of the blocks that this forward pass runs: in decode without the encoder's blocks, otherwise all."""
     if run.mode != "decode" or not shapes.is_encoder.any():
         return shapes
     return replace(shapes, kind=np.where(shapes.is_encoder, np.int8(-1), shapes.kind))
@@ -107,7 +107,7 @@ def executed_blocks(shapes: Shapes, run: Pass) -> Shapes:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Numbers of tokens of each sequence that blocks process: (n, L) each, or one number for all blocks."""
+    """Tokens per sequence that each block processes: arrays (models, blocks), or one number for all blocks."""
 
     new: Numbers | int
     """Number of tokens that the block computes."""
@@ -132,7 +132,7 @@ class Tokens:
 
 
 def embedding_and_output_macs(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Numbers]]:
-    """Name and multiply-accumulates (n,) of the embedding, including the encoder's, and of the output layer."""
+    """Yields the embedding (with the encoder's) and the output layer: name and multiply-accumulates (n,) of each."""
     encoder = 0 if run.mode == "decode" else run.batch * run.encoder_tokens
     embedding = run.batch * run.tokens * shapes.embedding_weights + encoder * shapes.source_embedding_weights
     yield "embedding_products", embedding
@@ -141,9 +141,7 @@ def embedding_and_output_macs(shapes: Shapes, run: Pass) -> Iterator[tuple[str, 
 
 
 def block_macs(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Numbers]]:
-    """Name and multiply-accumulates (n, L) of each kind of product in `executed_blocks`, for the kinds of blocks
-    present.
-    """
+    """Yields name and multiply-accumulates (models, blocks) of each kind of matrix product, if any block has the kind."""
     tokens = Tokens.of(shapes, run)
     linear = run.batch * tokens.new * shapes.linear_weights
     attention, srupp = shapes.kind == ATTENTION, shapes.kind == SRUPP

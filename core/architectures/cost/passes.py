@@ -14,8 +14,8 @@ Logits = Literal["all", "last", "none"]
 class Pass:
     """A forward pass of `batch` sequences with `tokens` new tokens each, after `memory` past tokens.
 
-    In forward a memory is a segment memory of layer inputs, in decode a cache of keys and values. `encoder_tokens` is
-    the length of the source of a translation model.
+    In mode "forward" the past tokens are a segment memory of layer inputs, in "decode" a cache of keys and values.
+    `encoder_tokens` is the length of the source of a translation model.
     """
 
     batch: int
@@ -27,5 +27,5 @@ class Pass:
 
     @property
     def positions(self) -> int:
-        """Number of scored positions of all sequences together, as selected by `logits`."""
+        """Number of positions, in all sequences together, whose output scores are computed (the option `logits`)."""
         return {"all": self.batch * self.tokens, "last": self.batch, "none": 0}[self.logits]

@@ -35,7 +35,7 @@ ATTENTION, FEED_FORWARD, SRU, SRUPP, IDENTITY, SHORT_CONV = range(len(BLOCK_KIND
 
 
 class BlockRow(NamedTuple):
-    """Columns of one block; the fields are columns of `Shapes`."""
+    """Values of one block in the columns of `Shapes` with the same names."""
 
     d_model: int = 0
     kind: int = -1
@@ -57,7 +57,7 @@ class BlockRow(NamedTuple):
 
 
 class EmbeddingHeadRow(NamedTuple):
-    """Columns of embedding and output head; the fields are columns of `Shapes`, except for `final_norms`."""
+    """Values of one model's embedding and output layer in the columns of `Shapes`; `final_norms` is no column."""
 
     d_model: int
     d_embed: int
@@ -173,21 +173,21 @@ class Shapes:
 
     @property
     def attends(self) -> Flags:
-        """(n, L) whether the block attends: attention, and SRU++ whose `attends` is not none."""
+        """Whether each block attends, (n, L): attention blocks, and SRU++ blocks whose `attends` is not none."""
         return self.self_attention | self.cross_attention
 
     @property
     def total_parameters(self) -> Numbers:
-        """(n,) number of all parameters."""
+        """Number of parameters of each model, (n,)."""
         return self.decoder_parameters + self.position_parameters + self.embedding_parameters
 
     @property
     def linear_layers(self) -> LinearLayers:
-        """Shapes of the linear layers of every block."""
+        """Weight shapes (out, in) of the linear layers in every block."""
         return _linear_layers(self.d_model[:, None], **{name: getattr(self, name) for name in _OF_LAYERS})
 
     def take(self, indices: NDArray[Any] | Sequence[int] | slice) -> Shapes:
-        """Selects the rows of these indices, or of a mask, in their order; L stays."""
+        """Selects rows (architectures) by index, slice or mask, in the given order; the number of blocks L stays."""
         return Shapes(**{name: getattr(self, name)[indices] for name in _NAMES})
 
     def astype(self, dtype: Any) -> Shapes:
@@ -226,7 +226,7 @@ _NUMBERS = tuple(name for name in _NAMES if name not in ("kind", *_FLAGS, *_EMBE
 
 
 def _columns(rows: Sequence[tuple[int, ...]], form: Any, dtype: Any) -> dict[str, Numbers]:
-    """Field → column of the rows, (rows,)."""
+    """Field name → array with this field's value in each row."""
     table = np.array(rows, dtype=dtype).reshape(len(rows), len(form._fields))
     return dict(zip(form._fields, table.T, strict=True))
 
@@ -243,7 +243,7 @@ def _linear_layers(
     self_attention: Flags,
     cross_attention: Flags,
 ) -> LinearLayers:
-    """Shapes of every block's linear layers; layers of the same inputs are one.
+    """Weight shapes (out, in) of the linear layers in every block; layers with the same input count as one layer.
 
     Attention has queries, keys and values (A + 2·K, D) and the output projection (D, A); feed-forward (f, D), gated
     (2·f, D), and (D, f); SRU (3·D, D), or (p, D) and (3·D, p); SRU++ (p, D), (3·D, p) and with attention (2·p, p); a
@@ -261,7 +261,7 @@ def _linear_layers(
 
 
 def _block_rows(architecture: Architecture) -> tuple[list[BlockRow], list[int]]:
-    """Distinct blocks, and each block's index among them: the encoder's blocks, then the model's own."""
+    """Returns a pair: the distinct blocks, and the number in that list of each block, encoder's blocks first."""
     rows, order = ([], []) if architecture.source is None else _block_rows(architecture.source)
     rows, first = [row._replace(is_encoder=True) for row in rows], len(rows)
     numbers: dict[Block, int] = {}
@@ -332,7 +332,7 @@ def _embedding_head_row(architecture: Architecture) -> EmbeddingHeadRow:
 
 
 def _output_weights(architecture: Architecture, projections: int) -> int:
-    """Number of weights multiplied for the scores of one position, or of one sequence if the output is pooled."""
+    """Number of weights multiplied to score one position, or one sequence if the output is pooled."""
     d, output, tails = architecture.d_model, architecture.output, len(architecture.embedding.cutoffs)
     if output.kind == "spans":
         return 2 * d

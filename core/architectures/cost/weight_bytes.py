@@ -12,16 +12,16 @@ from edgefront.core.common.number_formats import GGUF_BLOCKS, GGUF_QUANTISED, Gg
 
 
 def linear_layers(shapes: Shapes) -> Numbers:
-    """Number (n,) of linear layers in all blocks; each has one scale in int8."""
+    """Number of linear layers in all blocks of each model, (n,); in int8 each linear layer has one scale."""
     return np.asarray(np.add.reduce([(out > 0).sum(axis=1) for out, _ in shapes.linear_layers]))
 
 
 def weight_bytes(shapes: Shapes, width: int, quantisation: Quantisation, block_size: int) -> Numbers:
-    """Bytes (n,) of all weights; unquantised weights have `width` bytes each.
+    """Bytes of all weights of each model, (n,); an unquantised weight has `width` bytes.
 
-    int8: one byte for each weight of a linear layer, and one scale for each layer. int4: 4 bits for each of these
-    weights, and one scale for each block of `block_size` weights in a row, the final block padded. GGUF formats: the
-    bytes in the file, where positions and vectors are float32.
+    int8: one byte per weight of a linear layer, and one scale per layer. int4: 4 bits per weight of a linear layer, and
+    one scale per block of `block_size` weights in a row, the final block padded. GGUF formats: the bytes in the file,
+    where positions and vectors are float32.
     """
     if quantisation in GGUF_QUANTISED:
         return _gguf_bytes(shapes, cast(GgufQuantisation, quantisation))
@@ -36,7 +36,7 @@ def weight_bytes(shapes: Shapes, width: int, quantisation: Quantisation, block_s
 
 
 def _gguf_bytes(shapes: Shapes, numbers: GgufQuantisation) -> Numbers:
-    """Bytes (n,) of the tensors of GGUF files, without the zeros that replace a missing mixer or feed-forward."""
+    """Bytes of the tensors of each model's GGUF file, (n,), without zeros in place of a layer's missing block."""
     d, table = shapes.d_model, shapes.vocab_size * shapes.d_model
     tied = shapes.embedding_parameters < 2 * table
     total = (shapes.total_parameters - table * np.where(tied, 1, 2) - shapes.linear_weights.sum(axis=1)) * 4
@@ -60,7 +60,7 @@ def _gguf_bytes(shapes: Shapes, numbers: GgufQuantisation) -> Numbers:
 
 
 def _raised(shapes: Shapes, numbers: GgufQuantisation) -> tuple[Flags, Flags]:
-    """Whether an attention's values, and a feed-forward's down projection, have the larger format: (n, L) each."""
+    """Whether each attention's value matrix, and each feed-forward's down projection, has more bits: (n, L) each."""
     attention, feed_forward = shapes.kind == ATTENTION, shapes.kind == FEED_FORWARD
     mixer = attention | (shapes.kind == SHORT_CONV)
     layer, lacks = np.zeros(shapes.kind.shape, np.int64), np.zeros(len(shapes), np.bool_)
@@ -80,7 +80,7 @@ def _raised(shapes: Shapes, numbers: GgufQuantisation) -> tuple[Flags, Flags]:
 
 
 def _bytes_of_rows(weights: Numbers, width: Numbers, formats: tuple[GgufBlocks, ...]) -> Numbers:
-    """Bytes of weights in rows of this width, in the first of these formats whose blocks fill a row, else float16."""
+    """Bytes of weights in rows of `width`: in the first of `formats` whose blocks fill a row, else in float16."""
     size = weights * 2
     for count, bytes_ in (GGUF_BLOCKS[blocks] for blocks in reversed(formats)):
         size = np.where(width % count == 0, weights // count * bytes_, size)

@@ -1,7 +1,7 @@
-"""Converts Hugging Face's `config.json` to a description and back.
+"""Converts Hugging Face's `config.json` to an architecture's description and back.
 
 transformers can express a description if reading the nearest configuration gives the same description. So the readers
-decide both directions.
+of configurations also decide what can be written.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ _READERS: Mapping[str, Callable[[Fields], Config]] = {
 
 
 def _nearest_configurations(architecture: Architecture) -> Iterator[tuple[str, Config]]:
-    """Type and nearest configuration, for each type of transformers with the blocks of this model."""
+    """Yields pairs of model type and nearest configuration, for each model type of transformers with these blocks."""
 
     def first(kind: type[Any]) -> Any:
         return next((block for block in architecture.blocks if isinstance(block, kind)), None)
@@ -227,7 +227,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_config(path: Path) -> Architecture:
-    """Reads the description of a `config.json`, or of a folder with one. Raises as `from_config`, and `NotFound`."""
+    """Reads a `config.json`, given as file or folder. Raises `NotFound`, and the errors of `from_config`."""
     path = path / CONFIG if path.is_dir() else path
     try:
         if path.stat().st_size > MAX_CONFIG_BYTES:
@@ -240,8 +240,8 @@ def read_config(path: Path) -> Architecture:
 def from_config(config: Mapping[str, Any]) -> Architecture:
     """Converts the configuration of a causal language model of transformers to a description.
 
-    Raises `InvalidInput` that names every field which is missing, wrong or not expressible: `errors` has one mapping
-    for each, with field, value, allowed and detail.
+    Raises `InvalidInput` that names every missing, wrong or inexpressible field: `errors` has one mapping for each
+    field, with field, value, allowed and detail.
     """
     fields = Fields(config)
     kind = fields.one_of("model_type", tuple(_READERS))
@@ -326,7 +326,7 @@ _EXPRESSIBLE = (
 
 
 def _differences(ours: Any, theirs: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Path, our and their value of each difference between two canonical descriptions; None means the default."""
+    """Yields (path, value in `ours`, value in `theirs`) for each difference; None means the default value."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         if ours.get("kind") != theirs.get("kind"):
             yield f"{path}.kind".lstrip("."), ours.get("kind"), theirs.get("kind")

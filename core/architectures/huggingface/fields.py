@@ -32,7 +32,7 @@ WRITTEN = {ACTIVATIONS[theirs]: theirs for theirs in reversed(list(ACTIVATIONS))
 
 
 class Fields:
-    """Reads a configuration and collects its faults for one error."""
+    """Reads the fields of a configuration, and collects the configuration's faults for one error."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = config
@@ -45,11 +45,11 @@ class Fields:
         self._errors.append({"field": field, "value": value, "allowed": allowed, "detail": detail})
 
     def ignore(self, *fields: str) -> None:
-        """Marks fields as read that do not change a model's output."""
+        """Marks fields that do not change a model's output as read, so that `finish` accepts the fields."""
         self._read.update(fields)
 
     def finish(self) -> None:
-        """Raises one error with the collected faults, and a fault for each unread field, whose meaning is unknown."""
+        """Raises one error with the collected faults and a fault for each unread (unknown) field, if any."""
         for field, value in self.config.items():
             if field not in self._read and value is not None:
                 self.fault(field, value, "its effect on the model is unknown", "leave it out")
@@ -71,7 +71,7 @@ class Fields:
         return self.config.get(field)
 
     def get(self, field: str, kinds: tuple[type, ...], allowed: str, default: _Value) -> _Value:
-        """Value of the field, which must have one of these types; the default if it is null or missing."""
+        """Value of the field, which must have one of the types `kinds`; the default if the value is null or missing."""
         value = self.value(field)
         if value is None:
             if default is REQUIRED:
@@ -83,14 +83,14 @@ class Fields:
         return value  # type: ignore[no-any-return]
 
     def either(self, *fields: str) -> str:
-        """Returns which of a field's alternative names the file uses; all given values must agree."""
+        """Returns the first of these alternative names that the file uses; adds a fault if their values differ."""
         given = [field for field in fields if self.value(field) is not None]
         for field in given[1:]:
             self.fixed(field, self.config[given[0]], f"must equal {given[0]} {short(self.config[given[0]])}")
         return given[0] if given else fields[0]
 
     def count(self, field: str, default: int = REQUIRED, *, null: int | None = None) -> int:
-        """Reads a positive integer; 1 if the value is wrong. `null` is the meaning of null, if not the default."""
+        """Reads a positive integer; returns 1 if the value is wrong, and for null `null`, or else the default."""
         if null is not None and field in self.config and self.config[field] is None:
             default = null
         value = self.get(field, (int,), "a positive integer", default)
@@ -104,7 +104,7 @@ class Fields:
         return self.get(field, (bool,), "true or false", default)
 
     def fixed(self, field: str, required: Any, reason: str | None = None) -> None:
-        """Adds a fault unless the field is absent or has the only value that a description can express."""
+        """Adds a fault unless the field is absent or has the value `required`, the only value that can be expressed."""
         value = self.value(field)
         if value is not None and value != required:
             allowed = json.dumps(required)
@@ -127,7 +127,7 @@ class Fields:
         return as_text(self.positive(field, default))
 
     def layer_types(self, allowed: tuple[str, str], layers: int, default: list[str]) -> list[str]:
-        """Reads `layer_types`, which has one of two kinds for each layer."""
+        """Reads the field `layer_types`, a list with one of the two `allowed` words for each layer."""
         value = self.get("layer_types", (list,), "a list", default)
         if len(value) != layers:
             self.fault("layer_types", value, f"must have {layers} entries, as num_hidden_layers", f"{layers} entries")
@@ -147,13 +147,13 @@ class Fields:
         """Reads rotary positions, plain or with Llama 3's scaling.
 
         Args:
-            theta: default base.
+            theta: default base of the rotation.
             context: default original length of a scaling.
             share: default share of each head that is rotated; None for a type that rotates whole heads.
             beside: this type's names of base and share outside `rope_parameters`.
 
         transformers reads `rope_scaling` if it is given, else `rope_parameters`, and takes missing values from outside.
-        If the two disagree, one of them is a mistake.
+        If the two objects disagree, one of the two is a mistake and a fault is added.
         """
         faults = len(self._errors)
         given = [name for name in ("rope_scaling", "rope_parameters") if self.get(name, (dict,), "an object", None)]
@@ -164,7 +164,7 @@ class Fields:
         return rotaries[0]
 
     def rotary_by_type(self, types: Mapping[str, tuple[int, str]], context: int) -> dict[str, dict[str, Any]]:
-        """Reads rotary positions, as `rotary`, for each type of layers.
+        """Reads the rotary positions of each type of layer: layer type → positions, in the form that `rotary` returns.
 
         `types` maps the type to its default theta and the name of theta outside `rope_parameters`, which has one object
         per type. `rope_scaling` belongs to full_attention.
@@ -231,7 +231,7 @@ class Fields:
         return {"kind": "rotary", "theta": as_number(base), **percent, **({"scaling": scaling} if scaling else {})}
 
     def _percent(self, field: str, share: Any, may_be_part: bool) -> dict[str, Any]:
-        """Percentage of a head that is rotated, as a field of the description; empty for 100."""
+        """The field `percent` of a description: the percentage of a head that is rotated; empty for 100."""
         percent = 100 * share if type(share) in (int, float) else 0
         if not may_be_part:
             if share != 1:
@@ -243,7 +243,7 @@ class Fields:
         return {}
 
     def _positive(self, field: str, value: Any) -> float:
-        """Checks a positive number; 1 if the value is wrong."""
+        """Returns the value if it is a positive number; else adds a fault and returns 1."""
         if is_positive(value):
             return value  # type: ignore[no-any-return]
         self.fault(field, value, f"must be {_POSITIVE}", f"more than 0, at most {MAX_FLOAT32:.2g}")

@@ -1,4 +1,4 @@
-"""Mixers of each layer by type of transformers: windows, positions and kinds of layers."""
+"""Attention or convolution block of each layer, by model type of transformers: windows, positions, kinds of layers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _rotated_layers(fields: Fields, layers: int) -> list[bool]:
 
 
 def gemma3(fields: Fields, layers: int, attention: Block) -> list[Block]:
-    """Mixers of Gemma 3's layers. `attention` has the rotary base of local layers."""
+    """Attention block of each layer of Gemma 3; `attention` is the block with the rotary base of local layers."""
     step = fields.count("sliding_window_pattern", 6)
     derived = [SLIDING if (layer + 1) % step else FULL for layer in range(layers)]
     types, window = fields.layer_types((FULL, SLIDING), layers, derived), _window(fields)
@@ -105,7 +105,7 @@ def lfm2(fields: Fields, layers: int, attention: Block) -> list[Block]:
 
 
 def lfm2_inner(fields: Fields) -> int:
-    """Width d_inner: 2/3 of the given width, times a factor, rounded up to a multiple as in LFM2's code."""
+    """Width d_inner of LFM2's feed-forward: 2/3 of the given width, times a factor, rounded up as in LFM2's code."""
     inner = fields.count(fields.either("block_ff_dim", "intermediate_size"))
     fields.ignore("block_ffn_dim_multiplier", "block_multiple_of")
     if not fields.flag("block_auto_adjust_ff_dim", True):

@@ -1,4 +1,4 @@
-"""Types of transformers with rotary positions. One declaration of a type serves its reader and its writer."""
+"""Model types of transformers with rotary positions. The same declaration reads and writes configurations of a type."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Config = dict[str, Any]
 
 @dataclass(frozen=True)
 class Parts:
-    """A model with its first attention and first feed_forward, which represent all others in a configuration."""
+    """A model with its first attention and first feed_forward block; a configuration describes only these two."""
 
     architecture: Architecture
     attention: Attention
@@ -31,12 +31,12 @@ class Parts:
 
     @property
     def mixers(self) -> list[Any]:
-        """First block of each layer."""
+        """First block of each layer: attention or convolution."""
         return list(self.architecture.blocks[::2][: self.layers])
 
 
 def bounded(fields: Fields, name: str) -> int:
-    """Number of layers in the field `name`; 1 if it exceeds a description's maximum."""
+    """Number of layers in the field `name`; 1 and a fault if the number exceeds a description's maximum."""
     layers = fields.count(name)
     if layers > MAX_LAYER_PAIRS:
         fields.fault(name, layers, f"a description has at most {MAX_LAYER_PAIRS} layers", f"1 to {MAX_LAYER_PAIRS}")
@@ -45,7 +45,7 @@ def bounded(fields: Fields, name: str) -> int:
 
 
 def tokens(architecture: Architecture) -> Config:
-    """Vocabulary fields of a configuration; special tokens are null, because the tokenizer defines them."""
+    """Vocabulary fields of a configuration; ids of special tokens are null, because the tokenizer defines the ids."""
     return {
         "vocab_size": architecture.embedding.vocab_size,
         "tie_word_embeddings": architecture.output.tied,
@@ -62,7 +62,7 @@ _ALL_OR_NONE: tuple[str | None, Biases, bool] = ("attention_bias", "all", False)
 
 @dataclass(frozen=True)
 class RotaryType:
-    """Properties of a type of transformers. Numbers and flags are the defaults of missing fields."""
+    """Properties of a model type of transformers. Numbers and flags are the defaults of missing fields."""
 
     name: str
     """Prefix of the type's class names."""
@@ -146,7 +146,7 @@ class RotaryType:
         return model
 
     def _rotary(self, fields: Fields, context: int) -> tuple[Config, Block]:
-        """Positions, and additional fields of local layers."""
+        """Returns a pair: the description's `positions`, and additional fields for the attention of local layers."""
         if not self.scaled:
             return fields.rotary(self.theta, context, self.share, self.rope_names), {}
         by_type = fields.rotary_by_type(
@@ -158,7 +158,7 @@ class RotaryType:
         return by_type[FULL], {"theta": by_type[SLIDING]["theta"]}
 
     def write(self, parts: Parts) -> Config:
-        """Writes the configuration of this type nearest to a model."""
+        """Returns the configuration of this type that is nearest to a model."""
         architecture, attention = parts.architecture, parts.attention
         positions = architecture.positions
         assert isinstance(positions, RotaryPositions)

@@ -1,5 +1,5 @@
-"""Named models: models of the papers and their alternatives, one file per family, and published models of the Hugging
-Face Hub by id.
+"""Named models: models of the papers and alternatives to these models, one file per family; and published models, by id
+on the Hugging Face Hub.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _POOLED, _SPANS, _MASKED, _STATES = (
 
 
 def models() -> Iterator[NamedModel]:
-    """Yields the encoders of the checkpoints, then those with the heads of SQuAD, timed by PAR, and of pre-training."""
+    """Yields the encoders of the checkpoints, then encoders with the output layers of SQuAD and of pre-training."""
     base, par, distilled = "(sf)x12", "(sff)x5(f)x9", "(sf)x6"
     yield NamedModel("bert-base", f"{_BERT} §3, with its pooler", _base(base, _POOLED))
     yield NamedModel("bert-large", f"{_BERT} §3, with its pooler", _encoder("(sf)x24", 1024, 16, 4096, _POOLED))

@@ -1,4 +1,4 @@
-"""Named decoders: published checkpoints of GPT-2, OPT and models for phones, and the baselines of the LTS paper."""
+"""Named decoders: published checkpoints of GPT-2, OPT and models for phones, and reference models of the LTS paper."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PUBLISHED = (
 
 
 def models() -> Iterator[NamedModel]:
-    """Yields the checkpoints, without their context length, then the baselines of LTS."""
+    """Yields the published checkpoints (without a context length), then the reference models of the LTS paper."""
     yield NamedModel(
         "distilgpt2", "DistilGPT2 (Sanh et al. 2019)", _gpt2(768, Embedding(vocab_size=50257), 12, 3072, 6)
     )

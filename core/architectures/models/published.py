@@ -1,4 +1,4 @@
-"""Named models, and the architectures of published models with a description."""
+"""The class of named models, and the architectures of published models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length")
 
 
 class NamedModel(NamedTuple):
-    """A published model with a common name."""
+    """A model from a paper or a release, under its common name."""
 
     name: str
     source: str
@@ -40,7 +40,7 @@ def described_models() -> Mapping[str, Architecture]:
 
 
 def published_architecture(model: PublishedModel) -> Architecture:
-    """Architecture of a published model; raises `InvalidInput` with the reason if there is none."""
+    """Architecture of a published model. Raises `InvalidInput` with the reason if a description cannot express it."""
     architecture = expressed(model)
     if isinstance(architecture, str):
         allowed = "a model that `edgefront model list --published` lists as expressible"
@@ -68,7 +68,7 @@ def expressed(model: PublishedModel) -> Architecture | str:
 
 
 def published_view(model: PublishedModel) -> PublishedView:
-    """Facts about a published model with digest and parameters, or with the reason why it has no description."""
+    """Published facts about a model, with digest and number of parameters, or the reason for a missing description."""
     architecture, facts = expressed(model), dict(model)
     if isinstance(architecture, str):
         return PublishedView(**facts, not_expressible=architecture)

@@ -23,7 +23,7 @@ _Corpus = Literal["enwik8", "wt103", "lm1b"]
 
 
 def models() -> Iterator[NamedModel]:
-    """Yields the models of the paper's tables, then SRU without attention and layer norm."""
+    """Yields the models in the tables of the SRU++ paper, then SRU models without attention and layer norm."""
     yield _srupp("srupp-small", "Tables 1 and 2", 1920, 480)
     # Table 2 adjusts the width to 42M without printing it. Here it is the nearest multiple of 8, and d_attn a quarter.
     adjusted = "Table 2 (42M; the width is inferred)"
@@ -66,12 +66,12 @@ def models() -> Iterator[NamedModel]:
 
 
 def every(k: int) -> Collection[int]:
-    """Layers, counted from 1, that attend if every k-th layer does."""
+    """Numbers of the layers that attend, counted from 1, if every k-th of the ten layers attends."""
     return range(k, 11, k)
 
 
 def srupp_layers(d_attn: int, attention: Collection[int], n_layer: int = 10, n_head: int = 1) -> tuple[Srupp, ...]:
-    """Ten or `n_layer` layers of SRU++, with attention in the layers `attention` (counted from 1)."""
+    """`n_layer` blocks of SRU++; the blocks whose number (counted from 1) is in `attention` attend."""
     return tuple(
         Srupp(d_attn=d_attn, n_head=n_head) if layer in attention else Srupp(d_attn=d_attn, attends="none")
         for layer in range(1, n_layer + 1)
@@ -79,7 +79,7 @@ def srupp_layers(d_attn: int, attention: Collection[int], n_layer: int = 10, n_h
 
 
 def stack(d_model: int, blocks: Block | tuple[Block, ...], corpus: _Corpus = "enwik8") -> Architecture:
-    """Recurrent language model of a corpus, with these blocks or ten times one block."""
+    """Recurrent language model with the vocabulary of `corpus`, and with these blocks or ten times the one block."""
     embedding, output = _embedding_and_output(corpus)
     return Architecture(
         d_model=d_model,

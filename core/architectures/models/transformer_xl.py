@@ -1,7 +1,7 @@
 """Named models: Transformer-XL, Sandwich and PAR Transformer, and more models of Transformer-XL's authors and LTS.
 
-Layer norms follow the residual sum and all layers share one pair u, v, as in the papers' code; `clamp` is the value of
-the papers' evaluation.
+Layer norms follow the residual sum, and all layers share one pair of biases u, v, as in the papers' code; `clamp` (the
+maximum relative distance) is the value of the papers' evaluation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Model = partial(Architecture, norm="post", activation="relu")
 
 
 def models() -> Iterator[NamedModel]:
-    """Yields the models of PAR's tables, row by row, then Transformer-XL's other models."""
+    """Yields the models in the tables of the PAR Transformer paper, row by row, then other Transformer-XL models."""
     for name, pattern in (
         ("transformer-xl", "(sf)x16"),
         ("sandwich", "(s)x6 (sf)x10 (f)x6"),
@@ -84,7 +84,7 @@ def models() -> Iterator[NamedModel]:
 
 
 def _characters(d_model: int, clamp: int, vocab_size: int, pattern: str, d_inner: int) -> Architecture:
-    """Character model: one softmax, tied and with a bias."""
+    """Character-level model: one softmax over all characters, tied to the embedding and with a bias."""
     return _Model(
         d_model=d_model,
         positions=RelativePositions(clamp=clamp),

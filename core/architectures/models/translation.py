@@ -1,8 +1,9 @@
-"""Named models of translation from German to English (IWSLT'14): SRU++ and the Transformer that the paper compares.
+"""Named models for translation from German to English (IWSLT'14): SRU++, and the SRU++ paper's Transformer.
 
 SRU++ (arXiv 2102.12459) Table 8 and Appendix B give d, d', the layers and the total sizes. All else is from the code
-that the paper cites (arXiv 2009.07253, asappresearch/imitkd): embeddings of width 256, one per language, an output tied
-to the target's. The sizes imply 20,914 tokens of both languages together, here divided equally for lack of a source.
+that the paper cites (arXiv 2009.07253, asappresearch/imitkd): an embedding of width 256 per language; the output is
+tied to the English embedding. The sizes imply 20,914 tokens of both languages together, here divided equally without a
+source.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ _VOCABULARY, _WIDTH = 20_914 // 2, 256
 
 
 def models() -> Iterator[NamedModel]:
-    """Yields the models of the three rows of the table."""
+    """Yields the models in the three rows of the SRU++ paper's Table 8."""
     yield NamedModel("srupp-iwslt", _TABLE, _srupp(range(1, 7)))
     yield NamedModel("srupp-iwslt-k2", f"{_TABLE}: attention in every second layer", _srupp((2, 4, 6)))
     yield NamedModel("transformer-iwslt", f"{_TABLE}: the Transformer of arXiv 2009.07253", _transformer())
 
 
 def _srupp(attention: Collection[int]) -> Architecture:
-    """SRU++ with six layers each; the decoder attends to the source and its own tokens in the layers `attention`."""
+    """SRU++ with six encoder layers and six decoder layers; only layers whose number is in `attention` attend."""
     layers = range(1, 7)
     return _translator(
         1024,
@@ -45,7 +46,7 @@ def _srupp(attention: Collection[int]) -> Architecture:
 
 
 def _transformer() -> Architecture:
-    """Transformer with eight layers each in encoder and decoder."""
+    """Transformer with eight layers in the encoder and eight in the decoder."""
     embedding = Embedding(vocab_size=_VOCABULARY, scaled=True)
     encoder: list[Block] = [Attention(n_head=4), FeedForward(d_inner=1024)]
     decoder: list[Block] = [encoder[0], Attention(n_head=4, attends="source"), encoder[1]]

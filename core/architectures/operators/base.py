@@ -1,7 +1,8 @@
-"""Samples, repairs, mutates and crosses genomes of a space, coded as the rows of a matrix.
+"""Samples, repairs, mutates and crosses genomes of a search space; each row of a matrix of codes is one genome.
 
-Columns are assigned in the order of the genes. Each value is sampled from the values permitted given the columns
-before, kept, or moved to the nearest permitted value. So every row is a genome of the space that repair leaves as is.
+Columns are assigned in the order of the genes; earlier columns decide which values are permitted. Each value is
+sampled, kept, or moved to the nearest permitted value. So every row is a genome of the space, and repair does not
+change the row.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class Table:
 
     Args:
         values: values of the gene.
-        out_of_space: values in genomes of another space, which move to the nearest permitted value; their codes follow.
-        sets: the permitted values; no set is empty.
+        out_of_space: other values, from genomes of another space, with the codes after those of `values`.
+        sets: alternative sets of permitted values; no set is empty.
     """
 
     def __init__(self, values: Sequence[Value], out_of_space: Sequence[Value], sets: Sequence[Sequence[Value]]) -> None:
@@ -53,10 +54,10 @@ class Table:
             self._nearest[row] = [code_of[_nearest(permitted, value)] for value in (*values, *out_of_space)]
 
     def assigned(self, sets: NDArray[np.integer[Any]] | int, proposed: Codes, draws: Floats) -> Codes:
-        """Permitted codes (n, m) nearest to the proposed codes, or uniformly sampled codes for `RESAMPLE`.
+        """Permitted codes nearest to the proposed codes, or uniformly sampled for `RESAMPLE`: n genomes, m columns.
 
         Args:
-            sets: index of the set that applies: for all, for each row, (n, 1), or for each column, (n, m).
+            sets: index of the set that applies: one for all, one per genome (n, 1), or one per code (n, m).
             draws: (n, m) uniform numbers from [0, 1).
         """
         sampled = self._permitted[sets, (draws * self._count[sets]).astype(np.int16)]
@@ -65,7 +66,7 @@ class Table:
 
 
 def _nearest(permitted: Sequence[Value], value: Value) -> Value:
-    """Nearest permitted value, the smaller of two; the first permitted value if `value` is not a number."""
+    """Nearest permitted value (the smaller of two); the first permitted value if `value` is not a number."""
     if value in permitted:
         return value
     numbers = [item for item in permitted if isinstance(item, int)]
@@ -75,7 +76,7 @@ def _nearest(permitted: Sequence[Value], value: Value) -> Value:
 
 
 class Genes(Protocol):
-    """Interface of a space that the operators use."""
+    """Properties of a search space that the operators read."""
 
     @property
     def gene_list(self) -> tuple[Gene, ...]: ...
@@ -87,7 +88,7 @@ class Genes(Protocol):
 
 
 class GenomeOperators(ABC):
-    """Operators on the genomes of one space. Columns follow the genes; a gene per layer has one column per layer.
+    """Operators on the genomes of one space. A gene has one column, or one per layer if its values are per layer.
 
     The permitted values of a gene depend only on d_model unless a subclass overrides `assign`.
 
@@ -113,32 +114,32 @@ class GenomeOperators(ABC):
         return self._assigned(np.full((count, self.n_columns), RESAMPLE, dtype=np.int16, order="F"), rng)
 
     def mutate(self, codes: Codes, rng: np.random.Generator, probability: float | Floats) -> Codes:
-        """Copies in which each value is sampled again with this probability; all other values are kept or repaired.
+        """Copies of `codes`; samples each value again with this probability, and keeps or repairs all other values.
 
-        Probabilities (n, 1) apply one to each row, also in `cross`.
+        An array (n, 1) of probabilities has one probability for each row of `codes`.
         """
         resampled = rng.random(codes.shape) < probability
         return self._assigned(np.where(resampled, np.int16(RESAMPLE), codes), rng)
 
     def cross(self, first: Codes, second: Codes, rng: np.random.Generator, probability: float | Floats = 0.5) -> Codes:
-        """Children of the pairs of rows by uniform crossover, repaired: each value from `second` with this probability,
-        else from `first`.
+        """Crosses each row of `first` with the same row of `second` and repairs the results: each value is from
+        `second` with this probability, else from `first`.
         """
         return self._assigned(np.where(rng.random(first.shape) < probability, second, first), rng)
 
     def repair(self, codes: Codes) -> Codes:
-        """Nearest genomes of the space: each forbidden value moves to the nearest permitted one."""
+        """Genomes of the space nearest to `codes`: each forbidden value moves to the nearest permitted value."""
         return self._assigned(codes, None)
 
     def probabilities(self, count: int, rng: np.random.Generator, largest: float) -> Floats:
-        """Mutation probabilities (count, 1) from 1 / n_columns to the largest, uniform in their logarithm."""
+        """Random mutation probabilities (count, 1) from 1 / n_columns to `largest`, log-uniformly distributed."""
         smallest = math.log(min(largest, 1.0 / self.n_columns))
         return np.exp(rng.uniform(smallest, math.log(largest), size=(count, 1)))
 
     # Genomes -----------------------------------------------------------------------------------------------------
 
     def encode(self, genomes: Sequence[Mapping[str, Any]]) -> Codes:
-        """Codes of these genomes, or of the nearest genomes that the space permits."""
+        """Codes of these genomes, one per row; a genome outside the space becomes the nearest genome of the space."""
         out_of_space: dict[str, list[Value]] = {}
         codes = np.empty((len(genomes), self.n_columns), dtype=np.int16)
         for name, columns in self.columns.items():
@@ -152,7 +153,7 @@ class GenomeOperators(ABC):
         return operators.repair(codes)
 
     def decode(self, codes: Codes) -> list[dict[str, Any]]:
-        """Genomes that the rows encode."""
+        """Genomes that the rows of `codes` encode."""
         read = {name: self._values[name][codes[:, columns]].tolist() for name, columns in self.columns.items()}
         per_layer = [(name, gene.per_layer) for name, gene in self.genes.items()]
         return [
@@ -161,7 +162,7 @@ class GenomeOperators(ABC):
         ]
 
     def _read(self, genome: Mapping[str, Any], name: str) -> Sequence[Value]:
-        """Values of a gene, one for each column; excess values of a deeper space's genome are dropped."""
+        """Values of a gene, one per column; drops values of layers beyond this space's depth."""
         values: Sequence[Value] = genome[name][: self.depth] if self.genes[name].per_layer else (genome[name],)
         return values
 
@@ -171,7 +172,7 @@ class GenomeOperators(ABC):
         """Fills the columns of a gene in `codes`, after the columns of all earlier genes.
 
         Args:
-            proposed: (n, columns of the gene) codes, which are used where permitted, or `RESAMPLE`.
+            proposed: (n, columns of the gene) codes to use or to move to the nearest permitted code, or `RESAMPLE`.
             draws: (n, columns of the gene) uniform numbers from [0, 1).
         """
         by_width = gene.name in self._by_width
@@ -187,7 +188,7 @@ class GenomeOperators(ABC):
         return self._numbers[name][codes[:, self.columns[name]]]
 
     def _assigned(self, proposed: Codes, rng: np.random.Generator | None) -> Codes:
-        """Repairs `proposed`, and samples the values whose code is `RESAMPLE`."""
+        """Returns `proposed` with forbidden codes replaced by the nearest permitted, and `RESAMPLE` by samples."""
         # Column-major, because values are assigned by column.
         draws = np.zeros(proposed.shape) if rng is None else rng.random(proposed.shape[::-1]).T
         codes = np.empty_like(proposed, order="F")
@@ -197,7 +198,7 @@ class GenomeOperators(ABC):
 
     @cached_property
     def _by_width(self) -> frozenset[str]:
-        """Genes whose values depend on d_model."""
+        """Names of the genes whose permitted values depend on d_model."""
         names = list(self.genes)
         after = names[names.index("d_model") + 1 :]
         return frozenset(name for name in after if len({tuple(values) for values in self._with_widths(name)}) > 1)
@@ -228,25 +229,25 @@ class GenomeOperators(ABC):
 
     @property
     def embedding_genes(self) -> tuple[str, ...]:
-        """Genes of embedding and output head, except d_model."""
+        """Names of the genes of embedding and output layer, except d_model."""
         return tuple(name for name in ("d_embed", "div", "vocab_size", "output") if name in self.genes)
 
     @property
     @abstractmethod
     def blocks(self) -> list[NumberedBlock]:
-        """Every block that an architecture of the space may have; its index is its number."""
+        """Every block that an architecture of the space may have; the index in this list is the block's number."""
 
     @abstractmethod
     def block_numbers(self, codes: Codes) -> NDArray[np.int64]:
-        """Numbers (n, longest) of the blocks of each architecture in their order, padded with `NO_BLOCK`."""
+        """Block numbers of each architecture, in order, (architectures, most blocks); padded with `NO_BLOCK`."""
 
     def block(self, kind: str, d_model: int, values: Mapping[str, Any]) -> Block | None:
-        """Builds one of `blocks` in a model of this width; None if the block does not fit."""
+        """Builds a block in a model of this d_model; None if a value does not fit d_model."""
         fits = all(value in self._space.values_with(name, d_model) for name, value in values.items() if name in _WIDTHS)
         return block_of(kind, d_model, values) if fits else None
 
     def of_kinds(self, kinds: Iterable[str]) -> list[NumberedBlock]:
-        """Every block of these kinds, in the order of their genes' values."""
+        """Every block of these kinds, one for each combination of gene values, in the order of the values."""
         return [
             (kind, dict(zip(GENES[kind], values, strict=True)))
             for kind in kinds
@@ -255,7 +256,7 @@ class GenomeOperators(ABC):
 
 
 def gathered(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Moves the blocks of each row to the front."""
+    """Moves the block numbers of each row to the front, and `NO_BLOCK` to the end."""
     present: Mask = numbers != NO_BLOCK
     packed = np.full_like(numbers, NO_BLOCK)
     row, _ = np.nonzero(present)
@@ -264,7 +265,7 @@ def gathered(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class ListOperators(GenomeOperators):
-    """Operators of a space that is a list of models, which have no blocks in common."""
+    """Operators of a space that is a list of unrelated models: the only gene chooses a model."""
 
     _by_width = frozenset()
 

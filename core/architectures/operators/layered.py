@@ -1,4 +1,4 @@
-"""Operators of spaces of layers (`core.architectures.layers`) that have a token mixer, a feed-forward block or both."""
+"""Operators of spaces of layers (`core.architectures.layers`). A layer is a mixer, a feed-forward block or both."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class LayerOperators(GenomeOperators):
         self._layers = space
 
     def sample(self, count: int, rng: np.random.Generator) -> Codes:
-        """Samples uniformly, or samples neighbours at all distances of the model that the search starts from."""
+        """Samples genomes uniformly, or, in a search from a model, neighbours of this model at all distances."""
         if self._layers.seed is None:
             return super().sample(count, rng)
         model = np.repeat(self.encode([self._layers.seed]), count, axis=0)
@@ -85,7 +85,7 @@ class LayerOperators(GenomeOperators):
             codes[:, columns] = np.where(self._uniform(codes), codes[:, columns][:, :1], codes[:, columns])
 
     def _decided(self, codes: Codes, proposed: Codes, draws: Floats) -> Codes:
-        """Codes (n, depth) of the deciding gene."""
+        """Codes of the gene that decides which layers attend, (n, depth) for n genomes."""
         depth = self.numbers("n_layer", codes)[:, 0]
         room = depth - self._least(codes, depth)
         if self._layers.deciding in UNIFORM_GENES:
@@ -99,7 +99,7 @@ class LayerOperators(GenomeOperators):
         return decided
 
     def _may_lack(self, codes: Codes) -> Mask:
-        """Whether a layer may lack feed-forward, (n, depth): it has a mixer, and so has the next layer, if any."""
+        """Whether each layer may lack feed-forward, (n, depth): if this layer and the next (if any) have a mixer."""
         depth = self.numbers("n_layer", codes)
         layer = np.arange(self.depth)
         deciding = self._layers.deciding
@@ -109,21 +109,21 @@ class LayerOperators(GenomeOperators):
         return may_lack
 
     def _least(self, codes: Codes, depth: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Minimum number of layers that attend, (n,)."""
+        """Minimum number of layers that attend, (n,), for genomes of `depth` layers, (n,)."""
         if MIN_ATTENTION not in self.columns:
             return np.zeros(len(codes), dtype=np.int64)
         least: NDArray[np.int64] = self._shares[codes[:, self.columns[MIN_ATTENTION].start], depth]
         return least
 
     def _uniform(self, codes: Codes) -> Mask:
-        """Whether all layers have the widths of the first, (n, 1)."""
+        """Whether all layers of each genome must have the widths of its first layer, (n, 1)."""
         if "layers" not in self.columns:
             return np.zeros((len(codes), 1), dtype=bool)
         return np.array([value == UNIFORM for value in self.genes["layers"].values])[codes[:, self.columns["layers"]]]
 
     @cached_property
     def _shares(self) -> NDArray[np.int64]:
-        """Minimum number of layers that attend, by the code of the minimum share and the number of layers."""
+        """Minimum number of layers that attend, as an array [code of the minimum share, number of layers]."""
         percents = [int(percent) for percent in self.genes[MIN_ATTENTION].values]
         return np.array(
             [[MinimumShare(percent, 0).attention(n_layer) for n_layer in range(self.depth + 1)] for percent in percents]
@@ -131,23 +131,23 @@ class LayerOperators(GenomeOperators):
 
     @cached_property
     def _attending(self) -> Mask:
-        """Whether a value of the deciding gene means attention, by code."""
+        """Array over the codes of the gene that decides which layers attend: whether the value means attention."""
         return np.array([value in self._layers.can_attend for value in self.genes[self._layers.deciding].values])
 
     @cached_property
     def _attention(self) -> Table:
-        """Values of the deciding gene for a layer that must attend (set 0) and one that may (set 1)."""
+        """Values of the deciding gene: set 0 for a layer that must attend, set 1 for a layer that need not attend."""
         name = self._layers.deciding
         return self.table(name, [self._layers.attending_values, self.genes[name].values])
 
     @cached_property
     def _groups(self) -> Table:
-        """Values of n_kv_head, by the code of n_head."""
+        """Permitted values of n_kv_head; the code of n_head is the index of the set."""
         return self.table("n_kv_head", [self._layers.groups_of(int(n)) for n in self.genes["n_head"].values])
 
     @cached_property
     def _inner(self) -> Table:
-        """Values of d_inner for a layer that must have feed-forward (set 0) and one that may lack it (set 1)."""
+        """Values of d_inner: set 0 for a layer that must have feed-forward, set 1 for a layer that may lack it."""
         return self.table("d_inner", [self._layers.inner_values, self.genes["d_inner"].values])
 
     # Blocks ------------------------------------------------------------------------------------------------------
@@ -186,6 +186,6 @@ class LayerOperators(GenomeOperators):
 
     @cached_property
     def _widths(self) -> dict[str, tuple[Value, ...]]:
-        """Genes of attention that the space has, with their values."""
+        """Gene → values, for the genes of attention that the space has."""
         names = ("d_head", "n_head", "n_kv_head", "window")
         return {name: self.genes[name].values for name in names if name in self.genes}

@@ -93,14 +93,14 @@ class StackOperators(GenomeOperators):
             attention += here & attends[value]
 
     def _least(self, codes: Codes, share: str) -> NDArray[np.int64]:
-        """Minimum number of blocks by `MinimumShare`, for each total number of blocks, (n, depth + 1)."""
+        """Minimum number of blocks for a `share`, (n, depth + 1): for n genomes and 0 to depth blocks in total."""
         if share not in self.columns:
             return np.zeros((len(codes), self.depth + 1), dtype=np.int64)
         return self._shares[share][codes[:, self.columns[share].start]]
 
     @cached_property
     def _subsets(self) -> Table:
-        """Table of every set of kinds, whose index is the sum of 2ᵏ over the kinds' codes k."""
+        """Table with every set of kinds; the index of a set is the sum of 2ᵏ over the codes k of its kinds."""
         kinds = self.genes["kind"].values
         subsets = (
             [kind for kind, bit in zip(kinds, self._bits, strict=True) if index & bit]
@@ -114,13 +114,13 @@ class StackOperators(GenomeOperators):
 
     @cached_property
     def _attending(self) -> Table:
-        """Values of `attends` for an SRU++ block that must attend (set 0) and one that may (set 1)."""
+        """Values of `attends`: set 0 for an SRU++ block that must attend, set 1 for any other SRU++ block."""
         values = self.genes["attends"].values
         return self.table("attends", [[value for value in values if value != "none"] or values, values])
 
     @cached_property
     def _shares(self) -> dict[str, NDArray[np.int64]]:
-        """Gene of a minimum share → minimum number of blocks, by the gene's code and the stack's length."""
+        """Minimum-share gene → minimum number of blocks, as an array [code of the gene, length of the stack]."""
         return {
             name: np.array(
                 [
@@ -164,7 +164,7 @@ class StackOperators(GenomeOperators):
 
 
 class _Kinds:
-    """Properties of each kind of block, by the kind's code."""
+    """Properties of the kinds of blocks; each field is an array over the kinds' codes."""
 
     def __init__(self, kinds: Sequence[Value], attends: Sequence[Value]) -> None:
         every = choices(kinds, attends)

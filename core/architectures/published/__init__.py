@@ -1,7 +1,7 @@
-"""Published models: facts about checkpoints on the Hugging Face Hub, and their scores by table of benchmarks.
+"""Published models: facts about checkpoints on the Hugging Face Hub, and the checkpoints' published benchmark scores.
 
 Each line of `models.jsonl` is a `PublishedModel`, of `tables.jsonl` a `ScoreTable`, of `formats.jsonl` a `FormatLoss`.
-The file in `EDGEFRONT_CATALOGUE` has more models in the same format; a model with the id of a row here replaces it.
+The file in `EDGEFRONT_CATALOGUE` has more models in the same format, and may replace models of this release by id.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Value = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Score(BaseModel):
-    """Scores of one model in one table of benchmarks. Values of different tables are not comparable."""
+    """Scores of one model in one published result table. Scores from different tables are not comparable."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -80,7 +80,7 @@ class PublishedModel(BaseModel):
 
 
 class PublishedView(PublishedModel):
-    """Facts about a published model, with its digest and number of parameters."""
+    """Facts about a published model, with the digest and number of parameters of its architecture."""
 
     # Clients of an older release ignore unknown fields.
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -92,7 +92,7 @@ class PublishedView(PublishedModel):
 
 
 class ScoreTable(BaseModel):
-    """Source and protocol of a table of scores."""
+    """Source and evaluation protocol of a published result table."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -105,7 +105,7 @@ class ScoreTable(BaseModel):
 
 
 class FormatLoss(BaseModel):
-    """Published loss of quality by a format of weights."""
+    """Published loss of quality of a model when its weights are quantised to a format."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -117,7 +117,7 @@ class FormatLoss(BaseModel):
 
 
 class PublishedCatalogue(BaseModel):
-    """Published models and the tables of their scores."""
+    """Published models, and the published result tables with the models' scores."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -126,7 +126,7 @@ class PublishedCatalogue(BaseModel):
 
 
 def agrees(stated: str, counted: int) -> bool:
-    """Whether a stated number of parameters equals the counted number, rounded or truncated to the stated digits."""
+    """Whether the counted number of parameters, rounded or truncated to as many digits, equals the stated number."""
     match = re.fullmatch(r"([0-9]+)(?:\.([0-9]+))?([KMB]?)", stated)
     assert match is not None
     whole, decimals, unit = match[1], match[2] or "", match[3]
@@ -144,7 +144,7 @@ _LOWER_IS_BETTER = ":ppl"
 
 @dataclass(frozen=True)
 class ScoreName:
-    """Name of one benchmark in one table of scores."""
+    """Name of one benchmark in one published result table."""
 
     table: str
     benchmark: str
@@ -153,7 +153,7 @@ class ScoreName:
         return f"{self.table}:{self.benchmark}"
 
     def of(self, model: PublishedModel) -> float | None:
-        """Score of a model with its published weights; None if the table has no such score."""
+        """Score of a model with its published weights in this benchmark; None if the model has no such score."""
         for score in model.scores:
             if score.table == self.table and score.weight_format is None and self.benchmark in score.values:
                 return score.values[self.benchmark]
@@ -161,9 +161,9 @@ class ScoreName:
 
 
 def score_named(text: str, models: Mapping[str, PublishedModel]) -> ScoreName:
-    """Finds the score named `TABLE:BENCHMARK`; a unique prefix of the benchmark is enough.
+    """Finds a score by its name `TABLE:BENCHMARK`, where a unique prefix of the benchmark is enough.
 
-    Raises `InvalidInput` that names `score` and lists the tables, or the benchmarks of the table.
+    Raises `InvalidInput` that names `score` and lists the existing tables, or the benchmarks of the given table.
     """
     table, _, benchmark = text.partition(":")
     benchmarks = _benchmarks(models.values())
@@ -193,7 +193,7 @@ def score_named(text: str, models: Mapping[str, PublishedModel]) -> ScoreName:
 
 
 def _benchmarks(models: Iterable[PublishedModel]) -> dict[str, list[str]]:
-    """Table of scores → names of its benchmarks, in the order of their first occurrence."""
+    """Id of a result table → names of the table's benchmarks, in the order of first occurrence."""
     found: dict[str, dict[str, None]] = {}
     for model in models:
         for score in model.scores:
@@ -215,9 +215,9 @@ _Row = TypeVar("_Row", PublishedModel, ScoreTable)
 
 
 def published_models() -> Mapping[str, PublishedModel]:
-    """Every published model by Hub id, including `EDGEFRONT_CATALOGUE`'s. Each file is read once per process.
+    """Every published model by Hub id, with the models of `EDGEFRONT_CATALOGUE`. Each file is read once per process.
 
-    Raises `NotFound` and `InvalidInput` about the file of `EDGEFRONT_CATALOGUE`.
+    Raises `NotFound` or `InvalidInput` if the file in `EDGEFRONT_CATALOGUE` is missing or invalid.
     """
     path = os.environ.get("EDGEFRONT_CATALOGUE", "")
     return _with_own(path) if path else shipped_models()
@@ -231,12 +231,12 @@ def shipped_models() -> Mapping[str, PublishedModel]:
 
 @lru_cache(maxsize=1)
 def score_tables() -> Mapping[str, ScoreTable]:
-    """Tables of scores by id, in their listed order."""
+    """Published result tables by id, in the order of the file."""
     return MappingProxyType(_rows(ScoreTable, _text("tables.jsonl"), "tables.jsonl"))
 
 
 def format_loss(model: str, bits: int) -> FormatLoss | None:
-    """Published loss of quality of a model with weights of `bits` bits; None without a source."""
+    """Published loss of quality of a model with `bits` bits per weight; None if no source states the loss."""
     return _format_losses().get((model, bits))
 
 
