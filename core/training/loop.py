@@ -1,4 +1,4 @@
-"""The training loop. Data and randomness are functions of the step, so a resumed training gives the same weights."""
+"""The training loop. Data and randomness depend only on the step, so a resumed training gives the same weights."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class SmallerBatch(Unavailable):
 
 
 class _StepAbandoned(Exception):
-    """The training stopped within a step, which may take an hour. The resumed training repeats the step."""
+    """Ends a step early to stop the training, because a step may take an hour. A resumed training repeats the step."""
 
 
 class Trainer:
@@ -86,7 +86,7 @@ class Trainer:
         folder: run folder (`core.training.run_folder`) with the checkpoints.
         stop: called between steps; the training stops early if it returns True.
 
-    Raises `InvalidInput` for incompatible architecture, data and recipe, and for a checkpoint of another training.
+    Raises `InvalidInput` if architecture, data and recipe are incompatible, or a checkpoint is of another training.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class Trainer:
         return best
 
     def evaluate(self, split: str, *, whole: bool = True) -> Perplexity | None:
-        """Perplexity on a split, or on the part that is evaluated during training. Returns None on later ranks."""
+        """Returns the perplexity on the whole split or (not `whole`) the part for evaluations; None on ranks > 0."""
         perplexity = self._validation(self.model, split, whole=whole) if self.ranks.is_first else None
         self.ranks.wait()
         return perplexity
@@ -211,7 +211,7 @@ class Trainer:
     # Steps ----------------------------------------------------------------------------------------------------------
 
     def _step(self, batch: Batch, targets: int, step: int, lr: float) -> tuple[Tensor, Tensor]:
-        """Runs one optimiser step. Returns mean losses [kinds] and gradient norm, both on the device."""
+        """Runs one optimiser step. Returns mean losses, [1 or, with a teacher, 2], and gradient norm on the device."""
         set_learning_rate(self.optimizer, lr)
         while True:
             try:
@@ -264,7 +264,7 @@ class Trainer:
         return total / targets, Cache.concatenate(states) if states else None
 
     def _halve_micro_rows(self, step: int) -> None:
-        """Halves the micro-batch. The batch stays, so that the result does not change."""
+        """Halves the rows of a micro-batch. The batch of a step and the training's result do not change."""
         rows = self.progress.micro_rows or 1
         if rows == 1:
             raise Unavailable(
@@ -287,7 +287,7 @@ class Trainer:
     # Between steps --------------------------------------------------------------------------------------------------
 
     def _report(self, lr: float) -> None:
-        """Reports the steps since the previous report. Raises `Diverged` if a loss is not finite."""
+        """Writes the metrics of the steps since the previous report. Raises `Diverged` if a loss is not finite."""
         self._check_finite()
         reading = self._meter.read(self.progress.step)
         self.progress = self.progress.model_copy(update={"seconds": self.progress.seconds + reading.seconds})

@@ -72,8 +72,8 @@ LARGEST_GRADIENT_NORM = 1.0
 class Layerwise(torch.optim.Optimizer):
     """Base class of layerwise optimisers: keeps Adam's two averages; subclasses compute the step (`_step_group`).
 
-    `state_dict` has `step`, `exp_avg` and `exp_avg_sq` for each parameter, like torch's optimisers. Each of the `parts`
-    of a parameter is scaled separately.
+    `state_dict` has `step`, `exp_avg` and `exp_avg_sq` for each parameter, like torch's optimisers. A parameter may
+    have `parts`, ranges of rows that are scaled separately.
     """
 
     def __init__(self, params: Iterable[Any], *, parts: Parts | None = None, **defaults: Any) -> None:
@@ -99,7 +99,7 @@ class Layerwise(torch.optim.Optimizer):
     def _averages(
         self, group: dict[str, Any], parameters: list[Tensor], divisor: Tensor | None
     ) -> tuple[list[Tensor], list[Tensor], int]:
-        """Updates the averages with this step's gradients. Returns m, v and the number of the step, from 1."""
+        """Updates the averages with this step's gradients. Returns m, v and the step's number, counted from 1."""
         for parameter in parameters:
             state = self.state[parameter]
             if not state:
@@ -137,12 +137,12 @@ class Layerwise(torch.optim.Optimizer):
 class Lamb(Layerwise):
     """LAMB as in NVIDIA's Transformer-XL, which PAR and LTS use (You et al. 2020, third version).
 
-    For each tensor w with gradient g, or each of its `parts`, without bias correction:
+    For each parameter (or part of a parameter) w with gradient g, without bias correction:
 
         m = β₁·m + (1 - β₁)·g        u = m/(√v + ε) + λ·w
         v = β₂·v + (1 - β₂)·g²       w = w - lr·(min(‖w‖, 10)/(‖u‖ + ε))·u
 
-    The ratio of norms is 1 if either is 0.
+    The ratio of norms is 1 if either norm is 0.
     """
 
     def _step_group(self, group: dict[str, Any], parameters: list[Tensor], divisor: Tensor | None) -> None:
@@ -164,12 +164,12 @@ class Lamb(Layerwise):
 class NvLamb(Layerwise):
     """NVLAMB, used for NVIDIA's and PAR's BERT (Sreenivas et al. 2019; apex's fused_lamb).
 
-    For each tensor w, or each of its `parts`, with g its gradient divided by max(1, ‖all gradients‖):
+    For each parameter (or part of a parameter) w, where g is the gradient of w divided by max(1, ‖all gradients‖):
 
         m = β₁·m + (1 - β₁)·g        u = (m/(1 - β₁ᵗ))/(√(v/(1 - β₂ᵗ)) + ε) + λ·w
         v = β₂·v + (1 - β₂)·g²       w = w - lr·(‖w‖/‖u‖)·u
 
-    The ratio of norms is 1 if either is 0, and for groups without weight decay (λ = 0: biases and norms).
+    The ratio of norms is 1 if either norm is 0, and for groups without weight decay (λ = 0: biases and norms).
     """
 
     def _divisor(self) -> Tensor | None:
@@ -198,14 +198,14 @@ Parts = Mapping[Tensor, Sequence[int]]
 
 
 def cluster_parts(model: LanguageModel) -> Parts:
-    """Parts of the output bias, one per cluster, because NVIDIA's Transformer-XL has separate biases if `div` > 1."""
+    """Returns the sizes of the output bias's parts: the clusters, as NVIDIA's code has separate biases if `div` > 1."""
     if model.output.bias is None or model.architecture.embedding.div == 1:
         return {}
     return {model.output.bias: [cluster.size for cluster in model.architecture.clusters]}
 
 
 def projection_parts(model: LanguageModel) -> Parts:
-    """Parts of each attention's `qkv`: queries, keys and values, which are separate linear layers in NVIDIA's BERT."""
+    """Returns sizes of the parts of each `qkv`: queries, keys, values (separate linear layers in NVIDIA's BERT)."""
     return {
         parameter: (block.width, *[(parameter.shape[0] - block.width) // 2] * 2)
         for block in model.modules()
@@ -215,7 +215,7 @@ def projection_parts(model: LanguageModel) -> Parts:
 
 
 def norms(values: Sequence[Tensor]) -> Tensor:
-    """Computes the 2-norm of each tensor, [n]."""
+    """Computes the 2-norm of each of the n tensors, [n]."""
     return torch.stack(torch._foreach_norm(list(values)))
 
 
@@ -223,12 +223,13 @@ def learning_rate(schedule: Schedule, lr: float, step: int, steps: int) -> float
     """Learning rate of step `step`, counted from 0, in a training of `steps` steps whose highest rate is `lr`.
 
     Warm-up gives lr·(step + 1)/warmup, so that the final step of the warm-up has `lr`. A decay would reach `min_lr` at
-    step `steps`, one after the final step. `cosine_whole` is the closed form of SRU++'s recursion
+    step `steps`, one after the final step. The schedule `cosine_whole` is the closed form of SRU++'s recursion
 
         lr(t) = lr(t - 1)·(1 + cos πt/T)/(1 + cos π(t - 1)/T),
 
-    from the final step of the warm-up. `power` counts steps from 1, like NVIDIA's BERT: decay begins at the final step
-    of the warm-up, and the final step has `min_lr`. Raises `InvalidInput` for a step out of range.
+    which starts at the final step of the warm-up. The schedule `power` counts steps from 1, like NVIDIA's BERT: decay
+    begins at the final step of the warm-up, and the final step has `min_lr`. Raises `InvalidInput` for a step out of
+    range.
     """
     if not 0 <= step < steps:
         raise InvalidInput(f"step {step} is not one of {steps}", field="step", value=step, allowed=f"0 to {steps - 1}")

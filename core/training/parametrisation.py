@@ -1,4 +1,4 @@
-"""Initial values and learning rates by a model's shape, so that one rate serves all shapes; pretrained weights.
+"""Initial values and learning rates for each shape of a model from one recipe; loading of pretrained weights.
 
 The rules are CompleteP (Dey et al. 2025, arXiv 2505.01618, Table 1 with α = 1): µP for Adam (Yang et al. 2022, arXiv
 2203.03466, Table 3) with residual branches divided by the depth (Bordelon et al. have α = ½, arXiv 2309.16620, §3).
@@ -70,7 +70,7 @@ _VECTORS = ("bias", "u", "v")
 
 @dataclass(frozen=True)
 class Parameter:
-    """Parameter roles, which decide initialisation, learning rate and weight decay. An encoder's name has no prefix."""
+    """Roles of one parameter, which decide its initialisation, learning rate and weight decay."""
 
     architecture: Architecture
     name: str
@@ -131,7 +131,7 @@ def parameters_of(model: LanguageModel) -> Iterator[tuple[str, Parameter, Tensor
 
 @dataclass(frozen=True)
 class Scaling:
-    """Standard deviation of a parameter's initial values (a norm's weight: the value), and factor on `lr`."""
+    """Pair of a parameter's initial standard deviation (value, for a norm's weight) and its factor on `lr`."""
 
     scale: float
     rate: float
@@ -182,7 +182,7 @@ RESET_BIAS = -2.0
 
 @dataclass(frozen=True)
 class Distribution:
-    """A normal distribution of this standard deviation, or a uniform one up to this distance from the centre."""
+    """A normal distribution with standard deviation `spread`, or a uniform distribution on `centre` ± `spread`."""
 
     kind: Literal["normal", "uniform"]
     spread: float
@@ -217,8 +217,9 @@ def initialise(
     which trained the SRU++ paper's models, because values for attention do not help a hybrid. SRU++'s W^o is multiplied
     by √(1 - p) for p = `model.dropout.hidden`, which must be set before.
 
-    Each parameter has a separate generator by seed and name, independent of order, device and other parameters.
-    `parametrisation` has the settings of completep (None: defaults). Raises `InvalidInput` for an unknown scheme.
+    Each parameter has a separate random generator, keyed by seed and name, so values do not depend on the device or on
+    other parameters. `parametrisation` has the settings of completep (None: defaults). Raises `InvalidInput` for an
+    unknown scheme.
     """
     one_of("scheme", scheme, get_args(Scheme))
     rules = CompleteP(model.architecture, parametrisation or Parametrisation()) if scheme == "completep" else None
@@ -294,8 +295,8 @@ def load_initial_weights(
     """Copies the parameters of a safetensors file into the model; with `inherit` the file's larger model is pruned.
 
     Returns the SHA-256 of the file and, with `inherit`, the `pruning_summary`. Raises `InvalidInput` for an unreadable
-    file, another architecture (with `inherit`: unless the model is a submodel of it), numbers that are not finite, and
-    a tokenizer in the file's folder that differs from the data's.
+    file, a different architecture (with `inherit`: an architecture without the model as submodel), numbers that are not
+    finite, and a tokenizer in the file's folder that differs from the tokenizer of the data.
     """
     summary: dict[str, Any] | None = None
     if inherit:
@@ -316,9 +317,9 @@ def load_initial_weights(
 def load_teacher(weights: str | None, recipe: Recipe, data: Prepared, device: torch.device) -> Teacher | None:
     """Loads the teacher in evaluation mode; None for a recipe without a teacher.
 
-    The teacher's vocabulary may be padded beyond the data's. Raises the errors of `load_initial_weights`, and
-    `InvalidInput` for a teacher without `distil` in the recipe or `distil` without a teacher, and a teacher that does
-    not predict next tokens or has too few positions.
+    The teacher's vocabulary may be padded and so larger than the data's vocabulary. Raises the errors of
+    `load_initial_weights`, and `InvalidInput` for a teacher without `distil` in the recipe or `distil` without a
+    teacher, and a teacher that does not predict next tokens or has too few positions.
     """
     if recipe.distil is None or weights is None:
         if recipe.distil is None and weights is None:
@@ -345,7 +346,7 @@ def load_teacher(weights: str | None, recipe: Recipe, data: Prepared, device: to
 
 
 def _pruned(weights: Path, child: Architecture, data: Prepared) -> tuple[Architecture, dict[str, Tensor]]:
-    """Returns the parent's architecture, and the tensors of the child pruned from the parent's weights."""
+    """Returns a pair: the parent's architecture, and the child's tensors, pruned from the parent's weights."""
     try:
         parent = StoredValues(weights).architecture
     except OSError as error:

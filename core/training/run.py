@@ -43,7 +43,7 @@ _log = logging.getLogger("edgefront.core.training")
 
 
 def run(folder: Path, stop: threading.Event) -> int:
-    """Trains until done or until `stop` is set. Returns the exit status, which is also in `status.json`."""
+    """Trains until done or until `stop` is set. Returns the exit code of the process; writes `status.json`."""
     journal = Journal(folder, writes=int(os.environ.get("RANK", "0")) == 0)
     try:
         try:
@@ -79,7 +79,7 @@ def _train(spec: RunSpec, folder: Path, ranks: Ranks, journal: Journal, stop: th
 
 
 def _failed(folder: Path, error: Exception) -> int:
-    """Writes the failure to `status.json`. Every rank may write it, because `torchrun` kills the other ranks."""
+    """Writes the failure to `status.json`. Any rank may write the file, because `torchrun` kills the other ranks."""
     state, code = "failed", EXIT_FAILED
     if isinstance(error, SmallerBatch):
         state, code = "smaller", EXIT_SMALLER
@@ -100,7 +100,7 @@ def _failed(folder: Path, error: Exception) -> int:
 
 
 def _write_result(trainer: Trainer, folder: Path) -> None:
-    """Evaluates the best weights on the whole held-out splits and writes `result/`. Every rank must call it."""
+    """Evaluates the best weights on all validation and test data and writes `result/`. Every rank must call this."""
     best = trainer.load_best()
     scores = {split: trainer.evaluate(split) for split in ("valid", "test") if split in trainer.data.splits}
     progress = trainer.progress
@@ -127,7 +127,7 @@ def _write_result(trainer: Trainer, folder: Path) -> None:
 
 
 def _origin(trainer: Trainer) -> dict[str, Any]:
-    """Returns facts on the initial weights, the pruning and the teacher, for the result."""
+    """Returns the fields of `result.json` about the initial weights, the pruning and the teacher."""
     about, progress, teacher, facts = trainer.spec.about, trainer.progress, trainer.teacher, dict[str, Any]()
     if progress.start is not None:
         facts["start"] = {**about.get("start", {}), "sha256": progress.start}

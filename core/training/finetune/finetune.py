@@ -66,7 +66,7 @@ class FineTuning(BaseModel):
 
 @dataclass(frozen=True)
 class Row:
-    """One input: tokens, segment ids of the tokens, and the target (a class, a number, or first and last position)."""
+    """One example: tokens, their segment ids, and the target (a class, a number, or first and last position)."""
 
     tokens: Sequence[int]
     segments: Sequence[int]
@@ -97,7 +97,7 @@ class SpecialTokens:
 
 @dataclass(frozen=True)
 class Tuned:
-    """Fine-tuned model, scores by name in per cent, predictions by row (answers by question id), losses by step."""
+    """Fine-tuned model; scores by name, per cent; predictions by row, or answers by question id; losses by step."""
 
     scores: dict[str, float]
     predictions: Any
@@ -189,7 +189,7 @@ def scores_of(
     batch: int = 32,
     precision: Precision = "float32",
 ) -> list[Scores]:
-    """Scores that the head gives each row, float32: [classes], or [length, 2] for spans.
+    """Returns the head's output for each row, float32: [classes], or [length, 2] for first and last positions.
 
     Rows of similar length share a batch.
     """
@@ -300,7 +300,7 @@ def answer_f1(prediction: str, answers: Sequence[str]) -> float:
 
 
 def squad_scores(predictions: Sequence[str], answers: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Exact match and F1 as means over all questions. Raises `InvalidInput` without questions."""
+    """Returns exact match and F1, means over all questions. Raises `InvalidInput` without questions."""
     if not predictions:
         raise InvalidInput("there are no questions to score", field="questions", allowed="at least one")
     pairs = list(zip(predictions, answers, strict=True))

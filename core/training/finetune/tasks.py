@@ -1,6 +1,7 @@
-"""Fine-tuning tasks on local files: GLUE's tables, and questions in SQuAD's format (Rajpurkar et al. 2016, 2018).
+"""Fine-tuning tasks on local files: GLUE's tab-separated tables, and questions in SQuAD's format.
 
-A row of a table has a sentence or a pair with a class or a number. The answer to a question is a span of a text.
+A row of a table has a sentence or a pair of sentences, and a class or a number. The answer to a question is a span of a
+text. Sources: Rajpurkar et al. 2016, 2018.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _SINGLE = ("sentence", "text")
 
 @dataclass(frozen=True)
 class Examples:
-    """Rows of a table. `labels` are numbers if every label is a number and some have a fraction, otherwise classes."""
+    """Rows of a GLUE table. `labels` are numbers if every label is a number and some are fractional, else classes."""
 
     first: list[str]
     second: list[str] | None
@@ -64,9 +65,9 @@ def read_table(path: Path, *, text: str | None = None, pair: str | None = None, 
     """Reads a file of tab-separated values with a header and without quoting, like GLUE's files.
 
     Args:
-        text, pair, label: names of columns; None: GLUE's names.
+        text, pair, label: names of the columns of first text, second text and label; None: GLUE's names.
 
-    Raises `InvalidInput` for missing columns, and for a line (by number) with missing fields or without a label.
+    Raises `InvalidInput` for missing columns, and for a line (named by number) with missing fields or label.
     """
     try:
         lines = path.read_bytes().decode().split("\n")
@@ -272,7 +273,7 @@ def answer_questions(
 
 @dataclass(frozen=True)
 class _Window:
-    """A row, and for each token the index of its word in the context (-1 for a token outside the context)."""
+    """A row for the model, and for each token the index of its word in the context (-1 outside the context)."""
 
     row: Row
     word_at: tuple[int, ...]
@@ -320,7 +321,7 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 def _answer_tokens(
     question: Question, spans: Sequence[tuple[int, int]], words: Sequence[int]
 ) -> tuple[int, int] | None:
-    """Returns first and last token of the question's first answer; `words` are the word indices of the tokens."""
+    """Returns first and last token of the question's first answer; `words` has the index of each token's word."""
     if not question.answers:
         return None
     text, start = question.answers[0]
@@ -330,7 +331,7 @@ def _answer_tokens(
 
 
 def _best(question: Question, windows: Sequence[_Window], scores: Sequence[Scores], may_be_none: bool) -> str:
-    """Returns the text between the best first and last word of all windows; "" if the first token scores best."""
+    """Returns the answer with the best first and last word in all windows; "" if "no answer" scores better."""
     spans, best, answer = word_spans(question.context), -np.inf, ""
     nothing = min(float(window_scores[0].sum()) for window_scores in scores)
     for window, window_scores in zip(windows, scores, strict=True):

@@ -25,24 +25,24 @@ from edgefront.core.training.proxies.trained import log_perplexity as log_of
 
 @dataclass(frozen=True)
 class LawEvaluation:
-    """Evaluation of one scaling law on the models that it covers in a table of trained models.
+    """Evaluation of one scaling law on a table of trained models, for the models that the scaling law covers.
 
-    Shares are None if the table's quality is not a perplexity.
+    Shares of intervals are None if the table's column of quality is not a perplexity.
     """
 
     law: str
     data: str
     models: int
     learnt_from: int
-    """Number of models that were in the scaling law's own table; each is predicted by leave-one-out."""
+    """Number of models that the scaling law was fitted to; each is predicted by leave-one-out."""
     extrapolated: int
-    """Number of models outside the ranges of the scaling law."""
+    """Number of models outside the ranges of shapes that the scaling law was fitted to."""
     held: float | None
-    """Share of the 95 % intervals that contain the perplexity."""
+    """Share of the models whose perplexity is inside the predicted 95 % interval."""
     ratio: float | None
     """Median ratio of trained to predicted perplexity, because other data, tokens and budgets shift all models."""
     held_after_shift: float | None
-    """Share of the 95 % intervals that contain the perplexity divided by `ratio`."""
+    """Share of the models whose perplexity, divided by `ratio`, is inside the predicted 95 % interval."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class PredictionAccuracy:
     ratio: float
     """Median ratio of trained to predicted perplexity."""
     held_after_shift: float
-    """Share of the 95 % intervals that contain the perplexity divided by `ratio`."""
+    """Share of the models whose perplexity, divided by `ratio`, is inside the predicted 95 % interval."""
 
 
 def prediction_accuracy(log_perplexity: NDArray[np.float64], prediction: Prediction) -> PredictionAccuracy:
@@ -87,11 +87,11 @@ def prediction_accuracy(log_perplexity: NDArray[np.float64], prediction: Predict
 def evaluate_laws(
     rows: Sequence[Row], quality: Quality, law: PerplexityPredictor | None = None, train_tokens: float | None = None
 ) -> tuple[dict[str, float], tuple[LawEvaluation, ...]]:
-    """Evaluates scaling laws on a table. Returns digest → minus predicted ln perplexity, and each law's evaluation.
+    """Evaluates scaling laws on a table. Returns minus the predicted ln perplexity by model digest, and evaluations.
 
-    `law` predicts all models; if None, each model has the scaling law of its family that extrapolates least over the
-    table. A scaling law of several budgets predicts for `train_tokens`. Rows without architecture or quality, and
-    repeated rows, are skipped.
+    `law` predicts all models; if None, each model is predicted by the scaling law of its family with the least
+    extrapolation over the table. A scaling law that depends on training tokens predicts for `train_tokens`. Rows
+    without architecture or quality, and repeated rows, are skipped.
     """
     models = list(
         {
@@ -143,7 +143,7 @@ def _evaluated(
 
 
 def _coverage(errors: Floats, half_width: Floats) -> tuple[float, float, float]:
-    """Share of intervals that contain the result, the median ratio, and the share after division by the ratio."""
+    """Returns: share of intervals that contain the result; median ratio; share after dividing results by the ratio."""
     shift = float(np.median(errors))
     shares = (float(np.mean(np.abs(errors - moved) <= half_width)) for moved in (0.0, shift))
     return next(shares), float(np.exp(shift)), next(shares)
@@ -163,10 +163,10 @@ class Fitted:
 def fit(models: TrainedModels, origin: Origin, prior: PerplexityPredictor | None = None) -> Fitted:
     """Fits a scaling law to these models.
 
-    If the table has training tokens, or `prior` was fitted to several tables, the prior (default: the scaling law for
-    own data of the family) is refined by one or more trainings. Otherwise a Gaussian process is fitted to at least five
-    models, around `prior` if given. Raises `InvalidInput` if tokens differ and no scaling law of several budgets covers
-    the models.
+    If the models have numbers of training tokens, or `prior` was fitted to several tables, the models refine the prior
+    (default: the scaling law for users' own data of the family); one training suffices. Otherwise a Gaussian process is
+    fitted to at least five models, around `prior` if given. Raises `InvalidInput` if tokens differ and no scaling law
+    that depends on training tokens covers the models.
     """
     budgets = models.log_tokens is not None and len(np.unique(models.log_tokens)) > 1
     if prior is None and models.log_tokens is not None:
@@ -241,7 +241,7 @@ def _refined(models: TrainedModels, origin: Origin, prior: ScalingLaw, budgets: 
 
 
 def _cross_validated(models: TrainedModels, prior: ScalingLaw) -> Prediction | None:
-    """Predicts each row by a scaling law fitted without models of equal features; None for a single model."""
+    """Predicts each model by a scaling law fitted without models of equal features; None if only one model is given."""
     assert models.log_tokens is not None
     inputs = rounded_features(models.shapes)
     masks = folds(inputs)

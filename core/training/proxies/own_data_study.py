@@ -1,4 +1,4 @@
-"""Evaluates the scaling law for new data on a table of trained models: without and with some of the table's trainings.
+"""Evaluates scaling laws for users' own data on a table of trained models, some or none of which are known.
 
 The study imitates a user who has new data without trained models, or with the perplexities of a few trained models.
 """
@@ -35,7 +35,7 @@ MAX_BUDGETS = 3
 
 @dataclass(frozen=True)
 class After:
-    """Shares of the 95 % intervals that contain the results of the other models, given `trainings` known models."""
+    """Accuracy of predictions for the remaining models after `trainings` models of the table are known."""
 
     trainings: int
     held: float
@@ -52,17 +52,17 @@ class OwnDataStudy:
     law: str
     models: int
     left_out: int
-    """Number of rows that were in the scaling law's own tables; it was refitted without these rows."""
+    """Number of rows to which the scaling law had been fitted; it was refitted without these rows."""
     held: float
-    """Share of the 95 % intervals that contain one model's perplexity, after one common shift."""
+    """Share of the 95 % intervals that contain one model's perplexity, after a shift of all predictions."""
     held_ratios: float | None
-    """Share of the 95 % intervals that contain a pair's ratio after equal tokens, without a known model."""
+    """Share of the 95 % intervals that contain the ratio of two models' perplexities; no model is known."""
     half_width_ratios: float | None
     after: tuple[After, ...]
 
 
 def own_data_study(rows: Sequence[Row], quality: Quality) -> OwnDataStudy | None:
-    """Evaluates the most common family. Returns None if no scaling law covers it, or quality is not a perplexity."""
+    """Evaluates the most common model family. Returns None without scaling law for own data, or without perplexity."""
     if log_perplexity(quality.column, 1.0) is None:
         return None
     usable = [row for row in rows if number_in(row, quality.column) is not None]
@@ -90,7 +90,7 @@ def own_data_study(rows: Sequence[Row], quality: Quality) -> OwnDataStudy | None
 
 
 def _model_of(models: TrainedModels) -> NDArray[np.int64]:
-    """Index of each row's architecture, (n,)."""
+    """Returns an index of each row's architecture, [rows]; equal architectures have equal indices."""
     digests = [architecture.digest for architecture in models.architectures]
     return np.unique(np.array(digests), return_inverse=True)[1].reshape(-1).astype(np.int64)
 
@@ -112,7 +112,7 @@ def _sampled(models: TrainedModels, token_range: tuple[float, float] | None) -> 
 
 
 def _without(law: ScalingLaw, models: TrainedModels) -> tuple[ScalingLaw, int]:
-    """Refits the scaling law without the rows of these models. Returns the scaling law and the number of those rows."""
+    """Refits the scaling law without the rows of `models`. Returns the scaling law and the number of removed rows."""
     study = law.study
     given = {tuple(row) for row in np.column_stack([features(models.shapes), models.log_perplexity]).round(6).tolist()}
     rows = np.column_stack([study.inputs, study.log_perplexity]).round(6).tolist()
@@ -121,7 +121,7 @@ def _without(law: ScalingLaw, models: TrainedModels) -> tuple[ScalingLaw, int]:
 
 
 def _after(law: ScalingLaw, models: TrainedModels, model: NDArray[np.int64], count: int) -> After:
-    """Evaluates with `count` known models; each figure is the mean over random samples of known models."""
+    """Evaluates with `count` known models; each field is a mean over several random choices of the known models."""
     draws = []
     for seed in range(DRAWS):
         drawn = np.random.Generator(np.random.PCG64(seed)).permutation(model.max() + 1)[:count]
@@ -136,7 +136,7 @@ def _after(law: ScalingLaw, models: TrainedModels, model: NDArray[np.int64], cou
 def _coverage(
     law: ScalingLaw, models: TrainedModels, *, shifted: bool
 ) -> tuple[float, float | None, float, float | None]:
-    """Computes the fields of `After` except `trainings`. With `shifted`, after the common shift that fits best."""
+    """Computes the fields of `After` except `trainings`. With `shifted`, all predictions get the best common shift."""
     assert models.log_tokens is not None
     mean, covariance = law.together(models.shapes, models.log_tokens)
     errors, variance = models.log_perplexity - mean, np.diag(covariance)

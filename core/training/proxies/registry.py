@@ -1,4 +1,4 @@
-"""Registry of proxies by name, with the FLOPs of one score. Importable without torch."""
+"""Registry of proxies by name, and the FLOPs of computing one score. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ProxySettings(BaseModel):
     length: Annotated[StrictInt, Field(ge=2, le=4096)] = 192
     """Number of tokens of a sequence."""
     data: Annotated[str, Field(min_length=1, max_length=300)] | None = None
-    """Name of a prepared data set, whose first batch is used; None: random tokens by the seed."""
+    """Name of a prepared data set; its first batch is used. None: random tokens, which depend on the seed."""
     steps: Annotated[StrictInt, Field(ge=1, le=1_000_000)] = 500
     """Number of steps of `partial_training`. LTS's shortest training has 500 of 40,000 steps (Table 1)."""
     recipe: Annotated[str, Field(min_length=1, max_length=64)] = "quick"
@@ -45,7 +45,7 @@ class ProxySettings(BaseModel):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all settings, by which stored scores are distinguished."""
+        """SHA-256 of all settings; stored scores with different settings are distinguished by this digest."""
         # The field `law` is newer than stored scores, so that settings without a law keep their digest.
         return digest(self.model_dump(mode="json", exclude={"law"} if self.law is None else None))
 
@@ -60,9 +60,9 @@ def _nothing(*_: object) -> int:
 
 @dataclass(frozen=True)
 class Proxy:
-    """Description of a proxy, a score of an architecture (`core.training.proxies.score`).
+    """Description of a proxy: a cheap score of an architecture (`core.training.proxies.score`).
 
-    `uses` are the settings that affect the score.
+    `uses` names the fields of `ProxySettings` that affect the score.
     """
 
     name: str
@@ -78,16 +78,16 @@ class Proxy:
     """Whether the score is a logarithm, so that equal differences are equal ratios of quality."""
 
     def oriented(self, value: float) -> float:
-        """Returns the score with a sign by which higher is better."""
+        """Returns the score if higher is better, otherwise minus the score."""
         return value if self.higher_is_better else -value
 
     def relevant(self, settings: ProxySettings) -> ProxySettings:
-        """Returns the settings that affect this proxy; all other settings have their defaults."""
+        """Returns the settings with defaults in all fields that do not affect this proxy."""
         return ProxySettings(**{name: getattr(settings, name) for name in self.uses})
 
 
 def scorable(architecture: Architecture) -> Architecture:
-    """Returns the architecture with an output over its vocabulary, which proxies need for a loss.
+    """Returns the architecture with an output over the vocabulary, because proxies need a loss.
 
     An encoder with another output (BERT's pooler) becomes a masked language model, a decoder becomes a language model.
     """
@@ -101,13 +101,13 @@ _ABDELFATTAH = "Abdelfattah et al. 2021 (arXiv 2101.08134)"
 
 
 def _forward(architecture: Architecture, settings: ProxySettings, logits: str = "all", rows: int | None = None) -> int:
-    """FLOPs of one forward pass over the batch."""
+    """Returns the FLOPs of one forward pass over a batch of `rows` sequences; None: of `settings.rows`."""
     model, batch = scorable(architecture), settings.rows if rows is None else rows
     return costs(model, CostOptions(batch=batch, sequence_length=settings.length, logits=logits)).flops
 
 
 def _passes(count: int, logits: str = "all", rows: int | None = None) -> Cost:
-    """Returns the cost of `count` forward passes over the batch."""
+    """Returns a function that computes the FLOPs of `count` forward passes over the batch."""
     return lambda architecture, settings: count * _forward(architecture, settings, logits, rows)
 
 
@@ -116,7 +116,7 @@ _GRADIENT = _passes(3)
 
 
 def _patterns(architecture: Architecture, settings: ProxySettings) -> int:
-    """FLOPs of a forward pass without the output layer, a product of each layer's patterns, a determinant (n³/3)."""
+    """FLOPs of a forward pass without output layer, products of n tokens' patterns, and a determinant (n³/3)."""
     tokens = settings.rows * settings.length
     inner = sum(block.d_inner for block in architecture.blocks if isinstance(block, FeedForward))
     return _forward(architecture, settings, "none") + 2 * tokens**2 * inner + tokens**3 // 3

@@ -28,10 +28,10 @@ def score(
     device: str = "cpu",
     data: Path | None = None,
 ) -> float:
-    """Computes the raw score of an architecture, a finite number. `Proxy.higher_is_better` tells the direction.
+    """Computes the raw score of an architecture, a finite number. If `Proxy.higher_is_better`, higher is better.
 
-    Weights and random batches are functions of the seed, so that scores are reproducible, up to rounding on other
-    machines. `data` is the folder of the prepared data set `settings.data`, whose vocabulary the model then has.
+    Weights and random batches are functions of the seed, so scores are reproducible, up to rounding on other machines.
+    `data` is the folder of the prepared data set `settings.data`; the model then gets the vocabulary of this data set.
 
     Raises `InvalidInput` for a seed below 0, and if the proxy has no value for this architecture (no unit with an
     activity, a sequence longer than the positions, a score that is not finite). Errors of torch are not converted.
@@ -92,7 +92,7 @@ def _partial_training(
 ) -> float:
     """Validation loss after a few steps of training (LTS, arXiv 2203.02094, §4.2): nats per token, lower is better.
 
-    The loop, data order and initialisation are those of every training; the schedule is as long as the steps.
+    Training loop, data order and initialisation are the usual ones; the schedule ends after these few steps.
     """
     from edgefront.core.training.distributed import joined
     from edgefront.core.training.loop import Trainer
@@ -124,12 +124,12 @@ def _partial_training(
 
 
 def score_by(law: PerplexityPredictor, architecture: Architecture) -> float:
-    """Score of an architecture by a scaling law: minus the predicted ln perplexity."""
+    """Returns minus the ln perplexity that the scaling law predicts for an architecture."""
     return -float(law.expected(Shapes.of([architecture]))[0])
 
 
 def law_about(subject: Architecture | SearchSpace, name: str | None = None) -> PerplexityPredictor:
-    """Returns the scaling law for a model or all models of a space: by `name`, or if None by the models' family.
+    """Returns the scaling law for a model or for all models of a space: `name`, or if None their family's default.
 
     Raises `InvalidInput` for an unknown name, and for models without a scaling law.
     """

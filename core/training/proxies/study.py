@@ -1,6 +1,6 @@
 """Rank correlation of proxies with the quality of trained models, as in LTS (arXiv 2203.02094, §4.2, App. C and J).
 
-Proxy and quality are oriented so that higher is better. A correlation of 1 means that both give the same order.
+Proxy and quality get signs so that higher is better. A correlation of 1 means that both rank models equally.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def common_ratio(truth: ArrayLike, proxy: ArrayLike, share: float) -> float:
 def interval(first: ArrayLike, second: ArrayLike) -> tuple[float, float] | None:
     """95 % interval of Spearman's ρ by Fisher's z with the variance of Bonett and Wright (2000, Psychometrika 65).
 
-    None if ρ is undefined or there are fewer than `MIN_FOR_INTERVAL` pairs. A perfect order, whose z is infinite,
-    counts as an order with one swapped neighbouring pair.
+    None if ρ is undefined or there are fewer than `MIN_FOR_INTERVAL` pairs. For a perfect order,
+    where z is infinite, ρ is replaced by the ρ of an order with one swapped pair of neighbours.
     """
     rho, number = spearman(first, second), len(np.asarray(first))
     if number < MIN_FOR_INTERVAL or math.isnan(rho):
@@ -99,7 +99,7 @@ Score = Callable[[Architecture, Proxy], float]
 
 @dataclass(frozen=True)
 class Slice:
-    """Correlations over the best `percent` of the models by quality; None for too few models."""
+    """Rank correlations over the best `percent` of the models by quality; None in fields with too few models."""
 
     percent: int
     models: int
@@ -152,12 +152,12 @@ def study_proxies(
 ) -> ProxyStudy:
     """Compares the ranking of the table's models by each proxy with their quality.
 
-    A proxy's values come from the table, else from `score`. `latency` names a column by which frontiers are compared.
-    A proxy that cannot score a model leaves the model out. A model with several trainings is one point, because seeds
-    do not make a correlation more certain.
+    The table contains the values of a proxy; missing values are computed by `score`. `latency` names a column by which
+    frontiers are compared. Models that a proxy cannot score are left out for this proxy. Several trainings of one model
+    are one point, because more seeds do not make a correlation more certain.
 
     Raises `InvalidInput` for fewer than three models with a quality, equal models or qualities, or a proxy with fewer
-    than three values. The error names a faulty row (from 1).
+    than three values. The error names the number of a faulty row, counted from 1.
     """
     numbered = list(enumerate(rows, 1))
     with_quality = [(number, row) for number, row in numbered if number_in(row, quality.column) is not None]
@@ -199,7 +199,7 @@ def study_proxies(
 
 
 def slices_of(truth: ArrayLike, values: ArrayLike) -> tuple[Slice, ...]:
-    """Correlations of two columns in which higher is better: over all models, and over the best by `truth`."""
+    """Returns rank correlations of two columns (higher is better), over all models and over the best by `truth`."""
     true, proxy = np.asarray(truth, dtype=np.float64), np.asarray(values, dtype=np.float64)
     slices = []
     for percent in SHARES:
@@ -236,7 +236,7 @@ def d_avg(quality: ArrayLike, latency: ArrayLike, proxy: ArrayLike, *, higher_is
 
 
 def _mean(trainings: Sequence[tuple[int, Row]], columns: Sequence[str]) -> tuple[int, Row]:
-    """Returns the first row of one model, with the means of the model's trainings in these columns."""
+    """Returns the first row of one model; `columns` have the means over the model's trainings."""
     number, first = trainings[0]
     numbers = {column: [number_in(row, column) for _, row in trainings] for column in columns}
     present = {column: [value for value in values if value is not None] for column, values in numbers.items()}

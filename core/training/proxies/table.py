@@ -1,7 +1,7 @@
 """Reads tables of trained models: JSON lines or CSV (also compressed by gzip), one model per row.
 
-A row has the quality of a trained model, and either the model's description (`architecture`, or the fields of LTS's
-logs, of HW-GPT-Bench or of the Gemstones) or a proxy's value in a column. Nested objects become columns with dots:
+A row has the quality of a trained model, and either the model's description (`architecture`, or fields of the published
+tables LTS, HW-GPT-Bench or Gemstones) or a proxy's value in a column. Nested objects become columns with dots:
 `params.total`.
 """
 
@@ -128,7 +128,7 @@ def quality_of(rows: Sequence[Row], name: str | None = None, higher_is_better: b
 
 
 def where(rows: Sequence[Row], conditions: Mapping[str, str]) -> list[Row]:
-    """Returns the rows that have these values, compared as text or as numbers."""
+    """Returns the rows with these values (column → value), compared as text or as numbers."""
     return [
         row
         for row in rows
@@ -137,9 +137,9 @@ def where(rows: Sequence[Row], conditions: Mapping[str, str]) -> list[Row]:
 
 
 def best_of(rows: Sequence[Row], keys: Sequence[str], quality: Quality) -> list[Row]:
-    """Returns the row of the best quality for each combination of values in the columns `keys`.
+    """Returns the row with the best quality for each combination of values in the columns `keys`.
 
-    LTS uses the best learning rate of each architecture of a translation benchmark in this way (Appendix J).
+    In a translation benchmark, LTS takes the best learning rate of each architecture in this way (Appendix J).
     """
     kept: dict[tuple[str, ...], Row] = {}
     for row in rows:
@@ -177,12 +177,12 @@ def value_of(row: Row, proxy: str) -> float | None:
 
 
 def has_scores(rows: Sequence[Row], proxy: str) -> bool:
-    """Whether any row has the proxy's value or describes a model to score."""
+    """Whether at least one row has the proxy's value or describes a model that can be scored."""
     return any(value_of(row, proxy) is not None or architecture_of(row) is not None for row in rows)
 
 
 def architecture_of(row: Row) -> Architecture | None:
-    """Returns the architecture that the row describes, if any. Raises `InvalidInput` for a wrong description."""
+    """Returns the architecture that the row describes; None without one. Raises `InvalidInput` if it is invalid."""
     described = row.get("architecture")
     if described:
         return Architecture.parse(described)
@@ -195,7 +195,7 @@ def architecture_of(row: Row) -> Architecture | None:
 
 
 def missing_fields(row: Row) -> tuple[str, ...]:
-    """Names the fields that are missing from the closest form of description; `architecture` if no field exists."""
+    """Names the missing fields of the closest form of description; `architecture` if the row has none of its fields."""
     own = {
         LTS_FIELDS: ("backbone", "d_model", "d_inner"),
         HWGPT_FIELDS: ("embed_dim", "mlp_ratio"),
@@ -210,7 +210,7 @@ def _missing(row: Row, fields: Sequence[str]) -> tuple[str, ...]:
 
 
 def _lts(row: Row, frame: str) -> Architecture:
-    """Returns a model of LTS's logs, with the fixed parts of the search space of the same backbone."""
+    """Returns the model in a row of LTS's logs; all other settings are those of the backbone's search space."""
     described = dict(space(frame).baselines([1])[0].canonical)
     embedding = dict(described["embedding"])
     if row.get("n_token") is not None:
@@ -230,9 +230,9 @@ def _lts(row: Row, frame: str) -> Architecture:
 
 
 def _hwgpt(row: Row) -> Architecture:
-    """Returns a decoder of HW-GPT-Bench (arXiv 2405.10299): heads of 64, inner widths as multiples of embed_dim.
+    """Returns the decoder in a row of HW-GPT-Bench (arXiv 2405.10299): heads of 64, inner widths by embed_dim.
 
-    Blocks and widths equal the model's; the description leaves out rotary positions and parallel residuals.
+    Blocks and widths are correct; rotary positions and parallel residuals of the real model are left out.
     """
     width = _integer_in(row, "embed_dim")
     return Architecture.parse(
@@ -246,7 +246,7 @@ def _hwgpt(row: Row) -> Architecture:
 
 
 def _gemstones(row: Row) -> Architecture:
-    """Returns a decoder of the Gemstones (arXiv 2502.06857).
+    """Returns the decoder in a row of the Gemstones (arXiv 2502.06857).
 
     Heads have width 128, with half as many (rounded down) key/value heads; the gated inner width is 4 times d_model;
     RMSNorm, rotary positions, untied embeddings of 50,304 tokens.

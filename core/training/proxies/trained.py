@@ -31,19 +31,19 @@ class TrainedModels:
     """ln of each model's training tokens; None if the table has no tokens."""
 
     def as_own_trainings(self, law: ScalingLaw) -> OwnTrainings:
-        """Returns the rows as trainings that refine `law`."""
+        """Returns the rows as trainings by which the scaling law `law` can be refined."""
         assert self.log_tokens is not None
         names = [architecture.digest for architecture in self.architectures]
         return own_trainings(law, self.shapes, self.log_tokens, self.log_perplexity, names)
 
     @property
     def once(self) -> tuple[Shapes, NDArray[np.float64]]:
-        """Returns shapes and ln perplexity without repeated trainings."""
+        """Returns a pair, shapes and ln perplexity of the models, without repeated trainings."""
         return self.shapes.take(self.first), self.log_perplexity[self.first]
 
     @property
     def note(self) -> str:
-        """Returns a note on rows about the same model; empty if there are none."""
+        """Returns a note on rows that repeat a training or a model; empty if there are no such rows."""
         trainings, different = len(self.first), len({architecture.digest for architecture in self.architectures})
         if self.log_tokens is not None:
             points = len({(self.architectures[row].digest, self.log_tokens[row]) for row in self.first})
@@ -55,7 +55,7 @@ class TrainedModels:
         return repeats_in_words(len(self.architectures) - trainings, trainings, different)
 
     def take(self, indices: Sequence[int] | NDArray[np.intp]) -> TrainedModels:
-        """Returns only these rows; each counts as one training."""
+        """Returns the rows at `indices`; none of them counts as repeated."""
         rows = np.asarray(indices, dtype=np.intp)
         return TrainedModels(
             tuple(self.architectures[row] for row in rows.tolist()),
@@ -113,9 +113,9 @@ def training_tokens(rows: Sequence[Row]) -> list[float] | None:
 
 
 def after_equal_tokens(rows: Sequence[Row]) -> tuple[list[Row], float | None]:
-    """Returns the rows with the most common number of training tokens (the largest of several), and this number.
+    """Returns a pair: the rows with the most common number of training tokens (if tied, the largest); this number.
 
-    Returns all rows and None if the table has no tokens. Rows of different tokens cannot be ranked by shape.
+    Returns all rows and None without a column of tokens. Models after unequal tokens cannot be ranked by shape.
     """
     tokens = training_tokens(rows)
     if tokens is None:
@@ -126,7 +126,7 @@ def after_equal_tokens(rows: Sequence[Row]) -> tuple[list[Row], float | None]:
 
 
 def training_identity(architecture: Architecture | None, row: Row, quality: Quality) -> tuple[str, float | None]:
-    """Identity of a row's training, which is equal for repeated rows.
+    """Returns an identity of the training in a row; repeated rows have equal identities.
 
     Repeated rows have the same model (or equal columns), quality and tokens. Trainings with different results differ.
     """
@@ -144,7 +144,7 @@ def repeats_in_words(repeated: int, trainings: int, models: int) -> str:
 
 
 def described_model(number: int, row: Row) -> Architecture | None:
-    """Returns the architecture that the row describes, if any. Raises `InvalidInput`, which names row and field."""
+    """Returns the architecture that the row describes, or None. Raises `InvalidInput`, which names row and field."""
     try:
         return architecture_of(row)
     except InvalidInput as error:
@@ -154,7 +154,7 @@ def described_model(number: int, row: Row) -> Architecture | None:
 
 
 def log_perplexity(column: str, value: float) -> float | None:
-    """Converts a number in the column `column` to ln perplexity; None if the column is another measure.
+    """Converts a number in the column `column` to ln perplexity; None if the column has another measure.
 
     A loss is ln perplexity (nats per token); bpc is bits per character.
     """

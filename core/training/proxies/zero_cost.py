@@ -49,10 +49,10 @@ class ScoreInput:
     data: Path | None = None
 
     def model(self, dtype: torch.dtype = torch.float32) -> LanguageModel:
-        """Builds the model with an output over its vocabulary, in train mode (without dropout), weights by the seed.
+        """Builds the model in train mode without dropout, with an output over the vocabulary and weights by the seed.
 
-        Weights equal those measured on devices (`core.model_files.random_values`): standard deviation 0.02 as in GPT-2
-        and Transformer-XL, biases 0, norms 1; the same on every platform.
+        Weights equal the weights of models that devices measure (`core.model_files.random_values`): standard deviation
+        0.02 as in GPT-2 and Transformer-XL, biases 0, norms 1; the same on every platform.
         """
         model: LanguageModel = LanguageModel(scorable(self.architecture)).to(device=self.device, dtype=dtype)
         fill(model, self.seed).train()
@@ -65,7 +65,7 @@ class ScoreInput:
 def grad_norm(score_input: ScoreInput) -> float:
     """Sum over linear layers of ‖∂L/∂W‖₂, the Euclidean norm of the gradient (Abdelfattah et al. 2021, §3.2).
 
-    Unit: nats per token, for a change of the weights by one. A higher score means faster training.
+    Unit: nats per token and unit of weight. A higher score means faster training.
     """
     model = score_input.model()
     weight_gradients = gradients(model, score_input.batch(model))
@@ -75,7 +75,7 @@ def grad_norm(score_input: ScoreInput) -> float:
 def snip(score_input: ScoreInput) -> float:
     """SNIP: Σ |W ⊙ ∂L/∂W|, sensitivity of the loss to a mask on the weights (Lee et al. 2019, eq. 6, unnormalised).
 
-    The derivative of the loss by a mask m of ones in W ⊙ m is W ⊙ ∂L/∂W, so that the code needs no mask.
+    If a mask m of ones multiplies the weights, W ⊙ m, then ∂L/∂m is W ⊙ ∂L/∂W, so the code needs no mask.
     """
     model = score_input.model()
     weight_gradients = gradients(model, score_input.batch(model))
@@ -86,8 +86,8 @@ def fisher(score_input: ScoreInput) -> float:
     """Fisher score: Σ over weights of linear layers of Δ = ½·mean over sequences of (Σ over tokens of a·∂L/∂a)².
 
     Δ estimates the change of the loss if a channel is removed (Theis et al. 2018, eq. 4). A channel with activations a
-    is one output of a linear layer at all tokens of a sequence. Each weight counts the Δ of its channel (Abdelfattah
-    et al. 2021). Unit: squared nats. A higher score means that more channels matter.
+    is one output of a linear layer at all tokens of a sequence. The sum contains the Δ of a channel once per weight
+    of the channel (Abdelfattah et al. 2021). Unit: squared nats. A higher score means that more channels matter.
     """
     model = score_input.model()
     batch = score_input.batch(model)
@@ -112,7 +112,7 @@ def fisher(score_input: ScoreInput) -> float:
 
 
 class _OutputRecorder(TorchFunctionMode):
-    """Records outputs of linear layers with these weights or slices of these weights: (weight, first row, output)."""
+    """Records outputs of linear layers that use `weights` or slices: (index of weight, first row, output)."""
 
     def __init__(self, weights: list[Tensor]) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ def grasp(score_input: ScoreInput) -> float:
 
 
 def hessian_products(model: LanguageModel, batch: Batch) -> list[Tensor]:
-    """Product H·g of Hessian and gradient for each linear weight, by automatic differentiation of gᵀ·gradient."""
+    """Returns the product H·g of Hessian and gradient for each linear weight, by automatic differentiation."""
     weights = [weight for _, weight in linear_weights(model)]
     with sdpa_kernel(SDPBackend.MATH):  # fused attention cannot be differentiated twice
         first = torch.autograd.grad(loss_of(model, batch), weights, create_graph=True, materialize_grads=True)
@@ -159,7 +159,7 @@ def hessian_products(model: LanguageModel, batch: Batch) -> list[Tensor]:
 
 
 def hessian_products_by_difference(model: LanguageModel, batch: Batch) -> list[Tensor]:
-    """Product H·g of Hessian and gradient, as the central difference of gradients after small steps along ±g."""
+    """Returns the product H·g of Hessian and gradient, a central difference of gradients at steps along ±g."""
     weights = [weight for _, weight in linear_weights(model)]
     direction = [gradient for _, _, gradient in gradients(model, batch)]
     length = _norm(direction)
@@ -186,8 +186,8 @@ def synflow(score_input: ScoreInput) -> float:
     """SynFlow: Σ |W ⊙ ∂R/∂W| of the output R for inputs of ones and weights |W| (Tanaka et al. 2020, eq. 1, 2).
 
     As in LTS's code, the token embedding is ones. Positions and layer norms stay; without norms the flow through a
-    deep stack exceeds the range of float64. Embedding and output layer do not count. One sequence suffices, because all
-    sequences are equal; computed in float64. Higher is better.
+    deep stack exceeds the range of float64. Weights of embedding and output layer are left out. One sequence suffices,
+    because all sequences are equal. The score is computed in float64. Higher is better.
 
     R is the sum of hidden states along one random direction of positive numbers, which replaces the output layer. The
     plain sum of normalised states would equal the sum of the norm's biases for all weights.
@@ -217,7 +217,7 @@ def synflow(score_input: ScoreInput) -> float:
 
 
 def flows(out: Tensor, weights: Sequence[Tensor]) -> list[float]:
-    """Flow Σ |W ⊙ ∂out/∂W| of each weight, which in a stack of linear layers equals `out` (Tanaka et al. 2020, §4)."""
+    """Returns the flow Σ |W ⊙ ∂out/∂W| of each weight; in linear stacks each flow is `out` (Tanaka et al. 2020, §4)."""
     gradients = torch.autograd.grad(out, list(weights), materialize_grads=True)
     return [
         float((weight.detach() * gradient).abs().sum()) for weight, gradient in zip(weights, gradients, strict=True)
@@ -225,21 +225,21 @@ def flows(out: Tensor, weights: Sequence[Tensor]) -> list[float]:
 
 
 def _ones(_: Any, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
-    """Replaces an embedding's output by ones plus positions."""
+    """Forward hook that replaces an embedding's output by ones plus positions."""
     positions = arguments[2] if len(arguments) > 2 else None
     ones = torch.ones_like(output)
     return ones if positions is None else ones + positions
 
 
 def jacob_cov(score_input: ScoreInput) -> float:
-    """Score −Σ (log(v + k) + 1/(v + k)) of the eigenvalues v of the correlations of the inputs' Jacobians, k = 1e-5.
+    """−Σ (log(v + k) + 1/(v + k)), k = 1e-5, over the eigenvalues v of the correlation matrix of N inputs' Jacobians.
 
     Mellor et al. 2020 (version 1, eq. 2): if different inputs act on the output in different ways, correlations are
     small, every v is near 1, and the score is near its maximum −N. Higher is better.
 
-    A Jacobian is the gradient of a sequence's output by its embedded tokens, length·d_model numbers. The output is the
-    sum of hidden states along one random direction. LTS projects the logits to one number, which is also a direction,
-    but computes the whole vocabulary.
+    A Jacobian is the gradient of a sequence's output by the embedded tokens, length·d_model numbers. The output is the
+    sum of hidden states along one random direction. LTS also projects to one number, but after computing
+    the logits of the whole vocabulary.
     """
     model = score_input.model().requires_grad_(False)
     embedded: list[Tensor] = []
@@ -257,7 +257,7 @@ def jacob_cov(score_input: ScoreInput) -> float:
 
 
 def from_jacobians(jacobians: np.ndarray[Any, np.dtype[np.float64]]) -> float:
-    """Computes `jacob_cov` from Jacobians [inputs, numbers]; NaN if a Jacobian is constant."""
+    """Computes the score `jacob_cov` from flattened Jacobians [inputs, length·d_model]; NaN if one is constant."""
     with np.errstate(invalid="ignore", divide="ignore"):
         correlations = np.atleast_2d(np.corrcoef(jacobians))
     if not np.isfinite(correlations).all():
@@ -268,7 +268,7 @@ def from_jacobians(jacobians: np.ndarray[Any, np.dtype[np.float64]]) -> float:
 
 
 def relu_log_det(score_input: ScoreInput) -> float:
-    """Log determinant of Σ over layers of (X·Xᵀ + (1 − X)·(1 − X)ᵀ), with the patterns X of active units by token.
+    """Log determinant of Σ over layers of (X·Xᵀ + (1 − X)·(1 − X)ᵀ), where X [tokens, units] is 1 for active units.
 
     Mellor et al. 2021, eq. 3, with the tokens of the batch as inputs and the inner units of feed-forward blocks as
     rectifiers, as in LTS's code; a GELU or gate is active if its input is above 0. Tokens with equal patterns (equal
@@ -302,14 +302,14 @@ def relu_log_det(score_input: ScoreInput) -> float:
 
 
 def add_patterns(kernel: Tensor, active: Tensor) -> None:
-    """Adds to the kernel [tokens, tokens] the number of units in which two tokens agree; `active`: [tokens, units]."""
+    """Adds to `kernel` [tokens, tokens] the number of units of `active` [tokens, units] in which two tokens agree."""
     signs = active.to(kernel.dtype).mul_(2).sub_(1)
     # The product of signs is agreements - disagreements, and agreements + disagreements is the number of units.
     kernel.add_(signs @ signs.T, alpha=0.5).add_(signs.shape[1] / 2)
 
 
 def from_kernel(kernel: Tensor) -> float:
-    """Log determinant of the kernel, in which equal patterns count once; -inf with fewer units than patterns."""
+    """Returns the log determinant of the kernel without repeats of equal tokens; -inf for a singular kernel."""
     same = torch.triu(kernel == kernel.diagonal().unsqueeze(1), diagonal=1)
     kept = ~same.any(0)
     factor, fault = torch.linalg.cholesky_ex(kernel[kept][:, kept].double())
@@ -335,7 +335,7 @@ def loss_of(model: LanguageModel, batch: Batch) -> Tensor:
 
 
 def linear_weights(model: LanguageModel) -> list[tuple[str, nn.Parameter]]:
-    """Weights of the linear layers of all blocks by name, in the order of computation, the encoder's first.
+    """Weights of the linear layers of all blocks by name, in the order of computation, encoder before decoder.
 
     Embeddings, projections, norms, biases and the output layer are left out; LTS leaves out embedding and softmax too.
     """
@@ -349,7 +349,7 @@ def linear_weights(model: LanguageModel) -> list[tuple[str, nn.Parameter]]:
 
 
 def gradients(model: LanguageModel, batch: Batch) -> list[tuple[str, Tensor, Tensor]]:
-    """Name, weight and gradient of the loss for each of `linear_weights`; zeros if a weight has no effect."""
+    """Returns, for each of `linear_weights`: name, weight, gradient of the loss (zeros if the weight has no effect)."""
     named = linear_weights(model)
     weights = [weight for _, weight in named]
     weight_gradients = torch.autograd.grad(loss_of(model, batch), weights, materialize_grads=True)

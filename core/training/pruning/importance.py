@@ -2,7 +2,7 @@
 
 The method follows Minitron (Muralidharan et al. 2024, arXiv 2407.14679, §2.1, and 2408.11796). The importance of an
 inner unit or head is the root mean square of its update of the residual stream. The importance of a channel is the
-root mean square of its share in the outputs of the linear layers, where each layer's sum counts as 1.
+root mean square of its share in the outputs of the linear layers, where the shares in one layer add up to 1.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Hook = Callable[[nn.Module, tuple[Tensor, ...]], None]
 
 @dataclass(frozen=True, eq=False)
 class Importance:
-    """Importance of every unit that pruning can remove, float32; higher is more important."""
+    """Importance of each unit (channel, head, inner unit) that pruning can remove, float32; higher: more important."""
 
     channels: Tensor
     """Importance of each channel of the residual stream, (d_model,)."""
@@ -34,8 +34,8 @@ class Importance:
     """Importance of each block's units: heads of attention (n_head,), inner units of a feed-forward block (d_inner,),
     features of a short convolution (d_model,); empty for other blocks."""
     energies: Mapping[str, Tensor]
-    """Mean square of each norm's input by channel, (d_model,), without the mean for a layer norm. It gives the root
-    mean square of fewer channels."""
+    """Mean square of each norm's input by channel, (d_model,), without the mean for a layer norm. From `energies`
+    the root mean square over fewer channels is computed."""
     influence: tuple[float, ...]
     """Influence of each block: 1 - mean cosine of the residual stream before and after the block (ShortGPT; Men et al.
     2024, arXiv 2403.03853, eq. 1)."""
@@ -58,7 +58,7 @@ class Importance:
 
 
 class _Sums:
-    """Sums of squares and cosines over tokens, in float64."""
+    """Running sums over tokens, in float64, of the squares and cosines from which importance is computed."""
 
     def __init__(self, model: LanguageModel) -> None:
         blocks = len(model.architecture.blocks)
@@ -98,7 +98,7 @@ def importance_of(model: LanguageModel, rows: Iterable[Tensor], device: torch.de
 
 
 def norms_of(model: LanguageModel) -> list[tuple[str, nn.Module]]:
-    """Returns the model's norms over the channels, by name."""
+    """Returns name and module of the model's norms over the channels."""
     named = [("embedding.norm", model.embedding.norm), ("final_norm", model.final_norm)]
     for index, block in enumerate(model.blocks):
         named += [(f"blocks.{index}.{name}", getattr(block, name)) for name in ("norm", "after_norm")]
@@ -106,7 +106,7 @@ def norms_of(model: LanguageModel) -> list[tuple[str, nn.Module]]:
 
 
 def _head_weights(model: LanguageModel) -> Tensor:
-    """Sum of squares of each channel's weights in the output layer, (d_model,)."""
+    """Sum of squares of each channel's weights in the output layer, [d_model]."""
     tables = model.embedding.tables if model.architecture.output.tied else model.output.tables
     weights = tables[0].detach()
     projections = model.embedding.projections if len(model.embedding.projections) else None
@@ -155,7 +155,7 @@ def _channel_hook(weight: Tensor, sums: _Sums) -> Hook:
 
 
 def _add_channels(sums: _Sums, states: Tensor, squares: Tensor) -> None:
-    """Adds each channel's share in a linear layer's outputs for `states` [tokens, d_model]."""
+    """Adds each channel's share in the outputs of linear layers with inputs `states` [tokens, d_model]."""
     added = states.square().sum(0).double().cpu() * squares.double().cpu()
     sums.channels += added / added.sum().clamp_min(torch.finfo(torch.float64).tiny) * len(states)
 

@@ -1,12 +1,12 @@
 """Prunes a model: copies the weights of a submodel, and measures what pruning costs.
 
-A submodel keeps rows and columns of the parent's tensors by index. `PruningTable.align` maps the child's blocks to
-blocks of the parent; importance decides which heads, inner units and channels are kept. A child without a difference
-equals the parent. A norm over fewer channels divides by the root mean square of these channels; its gain compensates,
-so that channels that were 0 can be removed without effect.
+A submodel (child) has some of the rows and columns of the larger model's (parent's) tensors. `PruningTable.align` maps
+the child's blocks to blocks of the parent; importance decides which heads, inner units and channels are kept. A child
+with the parent's architecture has the parent's weights. A norm over fewer channels divides by the root mean square of
+these channels; the norm's gain compensates, so channels that were 0 can be removed without effect.
 
-The cost of single cuts is a table as in Puzzle (Bercovich et al. 2024, arXiv 2411.19146, §4): one block at a time is
-dropped, or loses some of its heads or inner units, while the rest of the model stays whole.
+`PruningTable` has the loss added by single cuts, as in Puzzle (Bercovich et al. 2024, arXiv 2411.19146, §4): one block
+at a time is dropped, or loses some of its heads or inner units, while the rest of the model stays whole.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def prune_weights(
 ) -> dict[str, Tensor]:
     """Returns the child's tensors by name, copied from the parent's tensors.
 
-    Raises `InvalidInput`, which names the first field or tensor in which the child is not a submodel.
+    Raises `InvalidInput` if the child is not a submodel; the error names the first wrong field or tensor.
     """
     parent = table.parent
     block_indices = [int(index) for index in table.align_part(child).blocks[0]]
@@ -84,7 +84,7 @@ def prune_weights(
 
 
 def _most_important(importance: Tensor, count: int) -> Tensor:
-    """Indices of the `count` most important units, ascending; the first of equally important units."""
+    """Returns the indices of the `count` most important units, ascending; lower indices win ties."""
     order = torch.argsort(importance, descending=True, stable=True)
     return order[:count].sort().values
 
@@ -218,7 +218,7 @@ def _loss_sum(model: LanguageModel, hidden: Tensor, targets: Tensor) -> float:
 
 
 class PruningEvaluator:
-    """Prunes one model and evaluates submodels on a text on which the unpruned model's loss is `parent_loss`."""
+    """Prunes one model and evaluates submodels on a text. `parent_loss` is the unpruned model's loss on this text."""
 
     def __init__(
         self, model: LanguageModel, importance: Importance, text: EvaluationText, parent_loss: float, progress: Progress
@@ -229,7 +229,7 @@ class PruningEvaluator:
         self._weights = {name: tensor.detach() for name, tensor in model.named_parameters()}
 
     def table(self) -> PruningTable:
-        """Evaluates single cuts. The table has the loss that each cut adds, in nats per token."""
+        """Evaluates single cuts. Returns a table of the loss that each cut adds, in nats per token."""
         blocks = self._single_cuts()
         return PruningTable(self.architecture, blocks, self._widths(PruningTable(self.architecture, blocks, WHOLE)))
 
@@ -238,8 +238,8 @@ class PruningEvaluator:
     ) -> tuple[tuple[Architecture, ...], NDArray[np.float64]]:
         """Evaluates random submodels. Returns the submodels and the ln perplexity of each.
 
-        Every second submodel is the best, by the table, of several random submodels of about its size. A search finds
-        submodels whose single cuts look cheaper than they are; the scaling law learns this difference.
+        Every second submodel is the best, by `table`, of several random submodels of similar size. A search finds such
+        submodels, whose loss is above the prediction of `table`; the scaling law learns this difference.
         """
         rng, children = np.random.default_rng(seed), dict[str, Architecture]()
         for number in range(50 * count):
@@ -261,7 +261,7 @@ class PruningEvaluator:
         return self.text.loss(pruned.to(self.text.device))
 
     def _widths(self, table: PruningTable) -> Cut:
-        """Evaluates the loss that fewer channels add, by kept share."""
+        """Evaluates the loss that pruning channels adds, by kept share of the channels."""
         parent = self.architecture
         widths = sorted({rounded_width(parent.d_model, share) for share in WIDTHS} - {parent.d_model})
         if parent.scaled_embedding or not widths:  # a narrower model would scale the embedding by another factor
@@ -301,7 +301,7 @@ class PruningEvaluator:
 
 
 def _cheapest(children: list[Architecture], table: PruningTable, size: float) -> Architecture:
-    """Submodel of least expected loss among the quarter whose share of the parameters is nearest to `size`."""
+    """Returns the child of least expected loss among the quarter with shares of parameters nearest to `size`."""
     shapes = Shapes.of(children)
     shares = shapes.decoder_parameters / Shapes.of([table.parent]).decoder_parameters[0]
     distance = np.abs(shares - size)
@@ -310,7 +310,7 @@ def _cheapest(children: list[Architecture], table: PruningTable, size: float) ->
 
 
 def _narrower(block: Block, importance: Tensor, d_model: int) -> list[tuple[float, Tensor]]:
-    """Kept shares of a block's heads or inner units to evaluate, ascending, each with the kept units."""
+    """Returns pairs, ascending: share of the block's heads or inner units to keep, and indices of these units."""
     by_share = {}
     for share in SHARES:
         units = kept_units(narrow_block(block, share), block, importance, d_model)
@@ -320,7 +320,7 @@ def _narrower(block: Block, importance: Tensor, d_model: int) -> list[tuple[floa
 
 
 def _monotone(shares: list[float], losses: list[float]) -> Cut:
-    """Returns losses by kept share, made monotone so that a smaller share never has a smaller loss."""
+    """Returns losses by kept share, raised where necessary so that a smaller share never has a smaller loss."""
     if not shares:
         return WHOLE
     rising = np.maximum.accumulate(np.maximum(np.array(losses), 0.0)[::-1])[::-1]

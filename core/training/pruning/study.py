@@ -52,7 +52,7 @@ class PruningStudySettings:
 
 @dataclass(frozen=True, eq=False)
 class PruningStudy:
-    """Importance of one model's units, and the scaling law of its submodels."""
+    """Importance of one model's units, and a scaling law that predicts the perplexity of the model's submodels."""
 
     importance: Importance
     law: PruningPredictor
@@ -69,9 +69,9 @@ def study_pruning(
     device: torch.device | str = "cpu",
     progress: Progress = lambda *_: None,
 ) -> PruningStudy:
-    """Studies the pruning of a trained model, called `name`, on data of the model's tokenizer.
+    """Studies the pruning of a trained model, called `name`, on data with the same tokenizer.
 
-    Takes minutes for 100 M parameters on two cores. Raises `InvalidInput` for a model that cannot be pruned, data of
+    Takes minutes for 100 M parameters on two cores. Raises `InvalidInput` for a model that cannot be pruned, data with
     another tokenizer, a text that is too short, and a model that has not learnt the text.
     """
     architecture, torch_device = package.architecture, torch.device(device)
@@ -137,7 +137,7 @@ def study_pruning(
 
 
 def rows_of(data: Prepared, split: str, tokens: int, segment: int) -> Tensor:
-    """Returns rows of tokens spread evenly over the split, int64 [n, segment + 1]."""
+    """Returns n rows with about `tokens` predictions, spread evenly over the split: int64 [n, segment + 1]."""
     text = data.split(split).tokens
     possible = (len(text) - 1) // segment
     count = min(max(MIN_ROWS, -(-tokens // segment)), possible)
@@ -188,8 +188,8 @@ def read_pruning_study(folder: Path) -> PruningStudy:
 def load_pruned(weights: Path, child: Architecture) -> dict[str, Tensor]:
     """Returns the initial tensors of a submodel, from the parent's weights file and the study in the same folder.
 
-    Raises `InvalidInput`, which names the tensor or field in which the child is not a submodel, and `NotFound` without
-    a study.
+    Raises `InvalidInput` if the child is not a submodel (the error names the tensor or field), `NotFound` without a
+    pruning study.
     """
     study = read_pruning_study(weights.parent)
     model = load_safetensors(weights)

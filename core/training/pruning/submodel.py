@@ -1,4 +1,4 @@
-"""Describes submodels: fewer blocks, heads, inner units or channels, and the difference from the parent in words."""
+"""Describes submodels, which have fewer blocks, heads, inner units or channels than the parent, and the differences."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def explicit_blocks(parent: Architecture) -> tuple[Block, ...]:
 
 
 def submodel(parent: Architecture, blocks: Sequence[Block], d_model: int) -> Architecture:
-    """Returns the parent with these blocks, whose fields must be explicit (`explicit_blocks`), and width `d_model`."""
+    """Returns the parent with other blocks (all fields explicit, see `explicit_blocks`) and width `d_model`."""
     described = [block.model_dump(mode="json", exclude_none=True) for block in blocks]
     return Architecture.parse({**parent.canonical, "d_model": d_model, "blocks": described})
 
@@ -64,7 +64,7 @@ def rounded_width(width: int, share: float) -> int:
 
 
 def random_submodel(parent: Architecture, rng: np.random.Generator) -> Architecture:
-    """Draws a submodel with mild to strong pruning, of one or several kinds, equal or different between blocks."""
+    """Draws a random submodel: fewer blocks, narrower blocks (equally or not), fewer channels, or a combination."""
     blocks, width = list(explicit_blocks(parent)), parent.d_model
     if rng.random() < 0.7:
         count = rng.integers(0, 1 + int(MAX_DROPPED_SHARE * rng.random() * len(blocks)))
@@ -92,7 +92,7 @@ _FIGURES = {
 
 
 def pruning_summary(parent: Architecture, child: Architecture) -> dict[str, Any]:
-    """Returns the figures in which child and parent differ, and a sentence for the model card.
+    """Returns the figures by which child and parent differ, and a sentence for the model card.
 
     `{"sentence": "attention blocks 24 → 18; heads 16 → 8 to 12; …", "parent": digest of its architecture,
     "attention_blocks": {"from": 24, "to": 18}, "heads": {"from": [16, 16], "to": [8, 12]}, …}`: heads and inner widths

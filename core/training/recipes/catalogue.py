@@ -1,4 +1,4 @@
-"""Named recipes: published recipes, and three own recipes that are short enough for a laptop."""
+"""Named recipes: published recipes, and three unpublished recipes that are short enough for a laptop."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ _SRUPP = "SRU++ (arXiv 2102.12459) {}; otherwise asappresearch/sru, experiments/
 
 
 class _SruppColumn(NamedTuple):
-    """A column of the SRU++ paper's tables, with settings of the paper's code."""
+    """Training settings of one model: a column of the SRU++ paper's tables, completed by the paper's code."""
 
     name: str
     architecture: str

@@ -39,8 +39,9 @@ class _Section(BaseModel):
 class Optimizer(_Section):
     """Optimiser and its settings.
 
-    `adam`, `adamw` and `radam` are torch's (RAdam with decoupled decay). `lamb` is the LAMB of Transformer-XL's PyTorch
-    recipe (no bias correction, ‖w‖ at most 10); `nvlamb` is BERT's LAMB (gradients are divided by their global norm).
+    `adam`, `adamw` and `radam` are torch's optimisers (RAdam with decoupled weight decay). `lamb` is the LAMB of
+    Transformer-XL's PyTorch recipe (no bias correction, ‖w‖ at most 10); `nvlamb` is BERT's LAMB (gradients are divided
+    by the norm of all gradients).
     """
 
     name: Literal["adam", "adamw", "radam", "lamb", "nvlamb"] = "adamw"
@@ -53,7 +54,7 @@ class Optimizer(_Section):
 
 
 class Parametrisation(_Section):
-    """Reference shape of `optimizer.lr`, which transfers to other widths and depths (µP, CompleteP).
+    """Reference shape for which `optimizer.lr` is given; the rate transfers to other shapes (µP, CompleteP).
 
     `core.training.parametrisation` derives initial values and learning rates of other shapes.
     """
@@ -99,8 +100,8 @@ class Evaluation(_Section):
 class Distil(_Section):
     """Settings of distillation from a teacher's logits (`core.training.distillation`).
 
-    Source: Hinton et al. 2015 (arXiv 1503.02531) §2. The defaults use logits alone, from which a pruned model recovers
-    best (Muralidharan et al. 2024, arXiv 2407.14679 §4.3, Sreenivas et al. 2024, arXiv 2408.11796 §3).
+    Source: Hinton et al. 2015 (arXiv 1503.02531) §2. The defaults use only the logits, because pruned models then
+    recover best (Muralidharan et al. 2024, arXiv 2407.14679 §4.3, Sreenivas et al. 2024, arXiv 2408.11796 §3).
     """
 
     temperature: Annotated[StrictFloat, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
@@ -210,17 +211,17 @@ class Recipe(_Section):
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> Recipe:
-        """Reads a recipe from JSON. Raises `InvalidInput`, which names the first wrong field, under `recipe`."""
+        """Reads a recipe from JSON. Raises `InvalidInput`, which names the first wrong field as `recipe.FIELD`."""
         with within("recipe"):
             return checked(cls, value)
 
     def effective(self) -> dict[str, Any]:
-        """Returns the fields that decide the weights, without defaults, so that a new field changes nothing."""
+        """Returns fields that affect the weights, without default values, so new fields of `Recipe` change nothing."""
         excluded = WITHOUT_EFFECT | {"name", "architecture", "dataset", "level"}
         return self.model_dump(mode="json", exclude=excluded, exclude_defaults=True)
 
     def tokens_within(self, steps: int | None, tokens: int | None) -> int:
-        """Maximum number of tokens that a training reads within a budget of steps and tokens; None: no budget."""
+        """Returns the maximum number of tokens of a training with this budget of steps and tokens; None: no limit."""
         most = min(self.steps, steps or self.steps) * self.rows * self.segment
         return min(most, tokens or most)
 
@@ -241,7 +242,7 @@ _RECURRENCE = "the recurrence of SRU", "srupp"
 
 
 def can_carry_past(architecture: Architecture) -> bool:
-    """Whether the model can read a text of any length by segments, with a state of the past.
+    """Whether the model can read a text of any length segment by segment, carrying a state of the past text.
 
     Models with absolute positions cannot, because cached keys and values keep the positions of their segment.
     """
@@ -258,7 +259,7 @@ def predicts_next_token(architecture: Architecture) -> bool:
 
 
 def has_memory(architecture: Architecture) -> bool:
-    """Whether the model is trained on contiguous text: Transformer-XL's attention, or SRU's recurrence."""
+    """Whether the model has Transformer-XL's attention or SRU's recurrence, and so is trained on contiguous text."""
     return isinstance(architecture.positions, RelativePositions) or _is_recurrent(architecture)
 
 
@@ -272,7 +273,7 @@ def _is_recurrent(architecture: Architecture) -> bool:
 
 
 def check_task(architecture: Architecture, recipe: Recipe) -> None:
-    """Raises `InvalidInput`, which names the recipe's field, if this recipe cannot train this architecture."""
+    """Raises `InvalidInput` if this recipe cannot train this architecture; the error names a field of the recipe."""
     kind, needs = architecture.output.kind, None
     if recipe.task == "masked":
         if architecture.causal or kind != "masked_tokens":
