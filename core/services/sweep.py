@@ -33,7 +33,7 @@ MAX_TARGETS = 100
 """Maximum number of targets resumed per sweep. If more are stalled, workers are still busy with the previous ones."""
 
 KEEP_ENDED_LEASES = timedelta(hours=1)
-"""Time for which ended leases are kept, so that a late heartbeat gets 410 (ended) instead of 404."""
+"""Time for which ended leases are stored: a late heartbeat gets 410 (ended) instead of 404."""
 
 LOST = "the agent was lost while it measured the model"
 
@@ -47,9 +47,9 @@ def _leases(session: Session, now: datetime) -> None:
 def return_stranded(session: Session, now: datetime) -> None:
     """Releases launches whose lease has ended without a report.
 
-    Of each lease, the launch that was started most recently was running when its agent fell silent. Only this launch is
-    charged an attempt; it fails after `LAUNCH_ATTEMPTS` attempts, and an anchor fails at once. Each lost lease counts
-    as a failure of the device (`quarantine`), unless an anchor was running.
+    Of each lease, the launch that was started most recently was running when the agent fell silent. Only this launch is
+    charged an attempt. It fails after `LAUNCH_ATTEMPTS` attempts, or at once if it measures the device's reference
+    model (anchor). Each lost lease counts as a failure of the device (`quarantine`), unless an anchor was running.
     """
     stranded = leases.stranded(session)
     if not stranded:

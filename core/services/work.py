@@ -55,7 +55,7 @@ class Queue(NamedTuple):
 
 
 SHORT = Queue("", (WorkKind.RESULTS, WorkKind.ADVANCE))
-"""Queue of items that take milliseconds, which long work must not delay."""
+"""Queue of items that take milliseconds. Long work must not delay them."""
 SEARCH = Queue("search", (WorkKind.SEARCH, WorkKind.LEARN))
 """Queue of items that take seconds of one core."""
 SCORES = Queue("scores", (WorkKind.SCORE,))

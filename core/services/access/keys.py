@@ -40,7 +40,7 @@ class Principal:
     device_id: str | None = None
     expires_at: datetime | None = field(default=None, compare=False)
     pending: bool = field(default=False, compare=False)
-    """Whether this device credential is still unused. Its first use revokes older ones (`fleet.devices.first_used`)."""
+    """Whether this device credential is unused. The first use revokes older credentials (`devices.first_used`)."""
 
     @property
     def is_admin(self) -> bool:

@@ -19,7 +19,7 @@ ONLINE = timedelta(minutes=1)
 """A device counts as online if it sent a request within this time."""
 
 MAX_DELAY = timedelta(seconds=5)
-"""Maximum delay of a stopped agent's final request after the first request of the next instance."""
+"""Maximum time by which a stopped agent's final request may arrive after the next agent's first request."""
 
 
 @dataclass(frozen=True)

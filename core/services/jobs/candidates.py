@@ -74,7 +74,7 @@ SORTABLE = (
 )
 """Columns by which candidates can be sorted; a leading `-` means descending. Unmeasured candidates always come last."""
 DERIVED = ("group", "speedup", "memory_ratio", "perplexity")
-"""Further sort keys of one target's list: group, comparison with the baseline, perplexity of trained candidates."""
+"""More sort keys for lists of one target: group, comparison with the baseline, perplexity of trained candidates."""
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ random weights and no vocabulary. Source: 49,152 tokens of SmolLM2 (`docs/decisi
 """
 LAW = "llama-dolma-cooled"
 """Name of the scaling law for models without a score, and for the user's own training. This scaling law was fitted to
-finished trainings on text like that of published models.
+finished trainings on text like the training data of published models.
 """
 
 
@@ -70,7 +70,7 @@ class AnswerInputs:
     active: bool
     limits: Limits
     choices: tuple[ChoiceView, ...]
-    """Measured models of these targets, within the limits or not."""
+    """Measured models of all targets of this answer, within the limits or not."""
     protocols: Mapping[str, MeasurementProtocol]
     """Target id → measurement protocol of the target."""
     device_options: Mapping[str, str]

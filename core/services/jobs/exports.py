@@ -67,7 +67,7 @@ EXPORT_COLUMNS: tuple[tuple[str, str], ...] = (
 )
 """Name and meaning (with the unit) of each column of the CSV and Parquet export, in order."""
 VERSUS = {"latency_ms": "baseline_latency_ms", "memory_bytes": "baseline_memory_bytes"}
-"""Fields of `Versus` whose export columns have another name → the name of the column."""
+"""Field of `Versus` → name of the export column, for fields with a column of another name."""
 PREDICTED = {name: name.removeprefix("predicted_") for name, _ in EXPORT_COLUMNS if name.startswith("predicted_")}
 """Export columns of predictions → fields of `PredictedView`."""
 

@@ -28,8 +28,7 @@ from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL, REFERE
 from edgefront.core.store.tables import Candidate, Job, Target
 
 LOOKED_AT = 32
-"""Maximum number of online devices whose facts are checked. Of more, one is assumed to support the target's protocol.
-"""
+"""Maximum number of online devices whose facts are checked. With more, one is assumed to support the protocol."""
 
 
 def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobView]:

@@ -54,7 +54,7 @@ _ABANDONED_S = 24 * 3600.0
 _LEFT_FREE = GIB
 """Free disk space, in bytes, that must remain for other writers after a file is built."""
 _LOCKS = tuple(threading.Lock() for _ in range(64))
-"""Locks by hash of a path: one thread of a process builds a file. Two processes may both build it, with equal bytes."""
+"""Locks by hash of a path: only one thread of a process builds a file. Two processes may build equal files."""
 
 
 def artifact_for(

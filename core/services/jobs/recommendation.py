@@ -53,8 +53,8 @@ from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target
 
 MAX_CANDIDATES = 500
-"""Maximum number of models within the limits that a recommendation compares: the best by the proxy, or by prediction
-for the requested training. Trained models are compared in addition.
+"""Maximum number of models within the limits that a recommendation compares: the best by proxy, or by predicted
+perplexity for the requested training. Trained models are compared in addition.
 """
 MAX_NEAREST = 10
 """Number of candidates nearest to the limits that are read if no candidate is within the limits."""
@@ -79,7 +79,7 @@ class RecommendationInputs(MeasuredModels):
     near: tuple[CandidateView, ...]
     """Models just beyond the limits with a higher score than every model within the limits."""
     trainers: tuple[str, ...]
-    """Names of training workers with a known pace; empty if the scaling law has no training budget."""
+    """Names of training workers with a known speed; empty if the scaling law supports no training budget."""
 
     @property
     def needs_prediction(self) -> bool:

@@ -149,7 +149,7 @@ class Sizes(NamedTuple):
 
     baselines: int
     baseline_launches: int
-    """Launches of each baseline before the search begins: one if the baselines only serve to locate the limits."""
+    """Number of launches per baseline before the search; one if baselines only show which depths meet the limits."""
     candidates: int
     """Number of candidates of the whole search."""
     generation: int

@@ -1,8 +1,8 @@
-"""Anchors: every device measures one small fixed model regularly, and the history shows whether the device changed.
+"""Anchors: every device regularly measures one small fixed model (its anchor), to show whether the device has changed.
 
-A device measures its anchor on the processor and on each accelerator. A device is quarantined if its anchor failed, had
-an impossible result, or moved by more than its noise, three times in a row: its reports on other models are then not
-reliable. A protocol that an accelerator turns out not to support is not a failure.
+A device measures the anchor on the processor and on each accelerator. A device is quarantined if the anchor failed, had
+an impossible result, or had a latency off by more than the noise, three times in a row, because the device's reports on
+other models are then not reliable. A protocol that an accelerator does not support is not a failure.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from edgefront.core.store.tables import Device, Launch, Measurement
 from edgefront.core.store.tables.measurement import WANTED
 
 REFERENCE, MIN_REFERENCE = 10, 3
-"""Maximum and minimum number of first latencies that define the usual latency, so that a slow drift is not followed.
-Noise is computed from all these latencies, the middle from their first half, so that a move among them is seen.
+"""Maximum and minimum number of first latencies that define the usual latency, so that a slow drift is detected. The
+noise is computed from all these latencies, the median from the first half, so that a jump among them is detected.
 """
 MOVED = 3
 """Number of consecutive latencies that must be off, because one or two may have been disturbed."""
@@ -52,8 +52,9 @@ MIN_MOVE, SPREADS = math.log(1.15), 4.0
 
 
 def drift(history_ms: Sequence[float]) -> str | None:
-    """Describes in a sentence how the latest `MOVED` latencies (`history_ms`, ms, oldest first) differ from the usual
-    latency. None unless all differ to one side by more than 15 % and four times the noise, or for too short a history.
+    """Describes in a sentence how the latest `MOVED` latencies of `history_ms` (ms, oldest first) differ from the usual
+    latency. None if the history is too short, or if not all of them are off to the same side by more than 15 % and by
+    more than four times the noise.
     """
     logs = [math.log(value) for value in history_ms]
     usual, latest = logs[:-MOVED][:REFERENCE], logs[-MOVED:]
@@ -71,8 +72,8 @@ def drift(history_ms: Sequence[float]) -> str | None:
 
 
 def _noise(logs: Sequence[float]) -> float:
-    """Standard deviation of at least two logarithms of latency, without single moves and steady drift: the lower of the
-    deviation around the median and the deviation of the steps between neighbours.
+    """Standard deviation of at least two logarithms of latency, not raised by single jumps and steady drift: the lower
+    of two deviations, the one around the median and the one of the steps between neighbours, divided by √2.
     """
     middle = statistics.median(logs)
     around = robust_std([value - middle for value in logs])
@@ -117,8 +118,8 @@ _DTYPES: tuple[Dtype, ...] = ("float32", "float16", "bfloat16")
 
 
 def request(session: Session, now: datetime) -> None:
-    """Requests a launch of the anchor for the processor and each accelerator of online devices, unless one was launched
-    on this hardware within `EVERY`. The sweep calls this function.
+    """Requests a launch of the anchor for the processor and each accelerator of online devices, unless the anchor was
+    launched on this hardware within `EVERY`. The sweep calls this function.
     """
     online = select(Device.id, Device.facts).where(
         Device.state == DeviceState.ACTIVE,
@@ -145,7 +146,7 @@ def request(session: Session, now: datetime) -> None:
 
 
 def count_failed(session: Session, launch: LaunchRow, why: str | None, now: datetime) -> None:
-    """Quarantines a device whose anchor has just failed, if the anchor failed too often in a row on that hardware."""
+    """Quarantines a device if its anchor, which has just failed, failed too often in a row on this hardware."""
     device_id, hardware = launch.holder, _hardware(launch)
     there = [
         row.id for row in _measurements(session, device_id) if Provider(row.protocol["provider"]).hardware == hardware
@@ -158,8 +159,8 @@ def count_failed(session: Session, launch: LaunchRow, why: str | None, now: date
 
 
 def protocols_for(facts: Document) -> dict[str, MeasurementProtocol]:
-    """Returns hardware (`Provider.hardware`) → the protocol of the anchor, for the processor and each accelerator of a
-    device with these facts, whatever their order. Empty if the device can run no anchor.
+    """Returns hardware (`Provider.hardware`) → protocol for the anchor, for the processor and each accelerator of a
+    device with these facts. The order of the facts does not matter. Empty if the device cannot run the anchor.
     """
     runtimes = {fact["runtime"]: fact for fact in facts["runtimes"]}
     by_hardware: dict[str, MeasurementProtocol] = {}
@@ -177,7 +178,7 @@ def _readable_protocols(facts: Document) -> dict[str, MeasurementProtocol]:
 
 
 def _protocol(facts: Document, runtime: Runtime, provider: str, methods: Collection[str]) -> MeasurementProtocol | None:
-    """Returns the first protocol for the anchor with this provider that the device can run; None if it can run none."""
+    """Returns the first protocol with this provider by which the device can run the anchor; None if there is none."""
     memories = [method for method in (_MEMORY if provider == PROCESSOR else _MEMORY_THERE) if method in methods]
     for memory, dtype in product(memories, _DTYPES):
         asked = {"runtime": runtime, "provider": provider, "dtype": dtype, "memory": memory}
@@ -191,8 +192,8 @@ def _protocol(facts: Document, runtime: Runtime, provider: str, methods: Collect
 
 
 def apply_result(session: Session, decision: Decision, now: datetime) -> None:
-    """Quarantines the device if its anchor failed or moved too often in a row. A launch in disturbed conditions is no
-    evidence of a move.
+    """Quarantines a device if its anchor failed, or had a latency off the usual one, too often in a row. Latencies that
+    were measured in disturbed conditions are ignored.
     """
     launch = decision.row
     if decision.state != LaunchState.DONE:
@@ -257,7 +258,7 @@ def _anchors_of(measurement_ids: Collection[str]) -> tuple[ColumnElement[bool], 
 
 
 def _is_recent(now: datetime) -> ColumnElement[bool]:
-    """Returns the condition that a launch was created within `EVERY`, or is still to finish."""
+    """Returns the condition that a launch was created within `EVERY`, or has not finished yet."""
     return or_(between(Launch.created_at, now - EVERY, now), Launch.state.in_(LIVE_LAUNCHES))
 
 
@@ -310,8 +311,8 @@ def _done(measurement_id: str) -> Select[str, datetime | None, BaseModel, str | 
 def _failed_in_a_row(
     session: Session, device_id: str, measurement_ids: Collection[str], now: datetime, *, unsupported: bool
 ) -> int:
-    """Number of consecutive latest anchor launches of these measurements of a device that failed or had an impossible
-    result, since the device is trusted. `unsupported`: whether launches of unsupported protocols count.
+    """Number of anchor launches of these measurements that failed or had an impossible result, since the latest done
+    launch and since the device was trusted. `unsupported`: whether launches with an unsupported protocol count.
     """
     since = _trusted_since(session, device_id, now)
     of_them = (*_anchors_of(measurement_ids), between(Launch.finished_at, since, now))
@@ -326,8 +327,8 @@ def _failed_in_a_row(
 
 
 def _trusted_since(session: Session, device_id: str, now: datetime) -> datetime:
-    """Returns the time from which on a device's anchors count: when the device was last trusted, or enrolled. If that
-    time is ahead of the clock, which was set back, anchors count from now on.
+    """Returns the time since which anchor launches of a device count: when the device was last trusted, or else
+    enrolled. If the clock was set back and this time lies in the future, it is set to `now`.
     """
     query = select(func.coalesce(Device.trusted_at, Device.enrolled_at)).where(Device.id == device_id)
     since: datetime = session.execute(query).scalar_one()

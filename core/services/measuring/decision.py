@@ -1,8 +1,8 @@
-"""Decides the outcome of launches: pure functions of a launch's row, a report and other evidence.
+"""Decides the outcome of launches (runs of a model on a device), by pure functions of rows, reports and other evidence.
 
-1. `evaluate_report`, when a report arrives: whether the report counts, and whether it costs an attempt.
-2. `refusals`: which results are impossible, by the measured work and the device.
-3. `decide`, when reports are processed: the state of each launch, and the consequences for measurement and device.
+1. `evaluate_report`, when a report arrives: whether the report counts, and whether the launch is charged an attempt. 2.
+`refusals`: which results are impossible, by the measured work and the device. 3. `decide`, when reports are processed:
+the state of each launch, and the consequences for measurement and device.
 
 This module reads and writes no rows: `launches` and `result_processing` do.
 """
@@ -61,10 +61,11 @@ ReportDecision = Literal[
 def evaluate_report(row: LaunchRow, device_id: str, report: LaunchReport, digest: str) -> ReportDecision:
     """Decides whether a report of this device counts. `digest` is the digest of the report.
 
-    A report counts only from the device with the present or latest lease of the launch, or with the lease before, and
-    only with a fencing token of this device. A result (done, infeasible) of such a device counts even if another device
-    has leased the launch since. A death of the child process is charged once: it is not charged if another device has
-    leased the launch since, or if the expired lease was charged, because both raise the fencing token.
+    A report counts only from the device with the present or latest lease of the launch, or from the previous device,
+    and only with a fencing token of the reporting device. A result (done, infeasible) of the previous device counts
+    even though another device has leased the launch since. A death of the child process is charged once. It is not
+    charged if another device has leased the launch since, or if the expiry of the lease was charged, because both raise
+    the fencing token.
     """
     fence = report.fence
     if device_id not in (row.device_id, row.former_device_id):
@@ -85,7 +86,7 @@ def evaluate_report(row: LaunchRow, device_id: str, report: LaunchReport, digest
 
 
 def charged(row: LaunchRow) -> Literal["failed", "retry"]:
-    """Outcome of a launch that is charged one more attempt."""
+    """Outcome of a launch after one more charged attempt: failed, or another try."""
     return "failed" if is_spent(row._replace(attempts=row.attempts + 1)) else "retry"
 
 
@@ -96,25 +97,25 @@ def is_spent(row: LaunchRow) -> bool:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Facts that decide on reported launches, in addition to their rows."""
+    """Evidence that decides on reported launches, in addition to the launches' rows."""
 
     refusals: Mapping[str, str]
-    """Launch id → reason why its result is impossible (`refusals`)."""
+    """Launch id → reason why the launch's result is impossible (`refusals`)."""
     states: Mapping[str, Counter[str]]
-    """Measurement id → number of its launches by state, for measurements with a launch that was not done."""
+    """Measurement id → number of launches by state, for measurements with a launch that was not done."""
     measured: Collection[str]
     """Ids of the measurements that already have a result."""
     needed: Collection[str]
-    """Ids of the launches that a job still needs, among those that may be tried again."""
+    """Ids of launches that may be tried again and that a job still needs."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The new state of one reported launch, and the consequences."""
+    """The new state of one reported launch, and the consequences for its measurement and its device."""
 
     row: LaunchRow
     state: LaunchState
-    """Done, implausible, infeasible or failed. For the next attempt wanted, or cancelled if no job needs the launch."""
+    """Done, implausible, infeasible or failed; for another attempt wanted, or cancelled if no job needs the launch."""
     reason: str | None
     charge: bool | None = None
     """Whether the device failed at the launch; None if the launch says nothing about its device."""
@@ -136,9 +137,10 @@ class Decision:
 def decide(rows: Sequence[LaunchRow], evidence: Evidence) -> list[Decision]:
     """Returns the decisions on reported launches, in the order of `rows`.
 
-    A failed launch is tried again until its attempts are spent, except an anchor's. A measurement without a result ends
-    with its `MAX_INFEASIBLE`th infeasible launch. Once it has no live launch left, it also ends with its
-    `MAX_IMPLAUSIBLE`th implausible launch, or with a failed one. Until then it gets another launch.
+    A failed launch is tried again until all attempts are spent; launches of anchors (reference models) are not. A
+    measurement without a result ends with its `MAX_INFEASIBLE`th infeasible launch. Once no launch is live, a
+    measurement also ends with its `MAX_IMPLAUSIBLE`th implausible launch or with a failed launch. Until then it gets
+    another launch.
     """
     decisions = [_decide(row, evidence) for row in rows]
     done = {each.row.measurement_id for each in decisions if each.follow_up == "aggregate"}
@@ -180,7 +182,7 @@ def _decide(row: LaunchRow, evidence: Evidence) -> Decision:
 def refusals(
     rows: Sequence[LaunchRow], costs: Mapping[str, MeasuredCosts], devices: Mapping[str, ReportingDevice]
 ) -> dict[str, str]:
-    """Returns launch id → reason why its result is impossible. Launches with possible results are left out.
+    """Returns launch id → reason why the launch's result is impossible. Launches with possible results are left out.
 
     Args:
         rows: reported launches with results. costs: by measurement id. devices: the reporting devices by id.
@@ -210,7 +212,7 @@ def _elapsed_s(row: LaunchRow) -> float:
 
 
 def _memory_bytes(facts: Document, protocol: MeasurementProtocol) -> float | None:
-    """Device memory that the protocol's memory method reads, bytes; None if the device's facts do not contain it."""
+    """Size of the memory that the protocol measures, bytes; None if the device's facts do not contain the size."""
     of_gpu = not Provider(protocol.provider).shares_host_memory and protocol.memory in ("allocator", "device")
     holders = facts.get("gpus", ()) if of_gpu else (facts,)
     sizes = [holder.get("memory_bytes") for holder in holders]
@@ -219,7 +221,7 @@ def _memory_bytes(facts: Document, protocol: MeasurementProtocol) -> float | Non
 
 
 def _asked(row: LaunchRow, costs: MeasuredCosts) -> tuple[MeasurementProtocol, Work, GenerationWork | None] | None:
-    """Returns protocol and work of a launch; None for a form that this release cannot read."""
+    """Returns protocol and computational work of a launch; None if this release cannot read the protocol."""
     protocol = row.protocol
     if protocol is None:
         return None

@@ -1,4 +1,4 @@
-"""Present and waiting launches of a device. Of other owners' jobs only the number of launches is shown."""
+"""Leased and waiting launches of a device. For other owners' jobs only the number of launches is shown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN = 50
 
 
 def device_work(session: Session, principal: Principal, id_or_name: str) -> DeviceWork:
-    """Returns the present and waiting launches of a device. `NotFound` if the device does not exist."""
+    """Returns the leased and the waiting launches of a device. `NotFound` if the device does not exist."""
     device = get_device(session, principal, id_or_name)
     own = _waiting(session, principal, key_of_device(device.id), of_class=False)
     shared = _waiting(session, principal, key_of_class(device.device_class), of_class=True)
@@ -76,7 +76,7 @@ def _held(session: Session, principal: Principal, device_id: str) -> tuple[HeldL
 
 
 def _waiting(session: Session, principal: Principal, device_key: str, *, of_class: bool) -> list[QueuedLaunches]:
-    """Returns the wanted launches of a device key by job; launches of other owners are counted together."""
+    """Returns the number of waiting launches of a device key, by job; other owners' launches are counted together."""
     query = (
         select(Job.id, Job.name, Job.owner, func.count())
         .select_from(Launch)

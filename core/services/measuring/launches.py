@@ -44,7 +44,7 @@ class GrantedLease(NamedTuple):
     """Response to a request for launches (`core.schemas.agent.LeaseResponse`)."""
 
     keys: frozenset[str]
-    """Device keys of the launches that the device may run. It waits for launches of these keys. Not sent."""
+    """Device keys of launches that the device may run. The API waits for launches of these keys. Not sent."""
     lease_id: str | None = None
     items: tuple[LaunchRow, ...] = ()
     expires_at: datetime | None = None
@@ -79,14 +79,14 @@ def _protocol_as_json(stored: str) -> bytes:
 def claim(
     session: Session, device_id: str, max_items: int, now: datetime, ttl_s: float, instance: str | None = None
 ) -> GrantedLease:
-    """Claims up to `max_items` wanted launches that the device can run, of the device and of its class, by their turns
-    (`services.turns`).
+    """Claims up to `max_items` wanted launches of the device and of its class that the device can run, in the order of
+    the launches' turns (`services.turns`).
 
     `items` is empty if there are no such launches, or if the device is draining, in quarantine, claiming in another
     request, or has `MAX_HELD` leased launches. Launches that another device is claiming are skipped, so that claims
     never wait for each other.
 
-    `instance` is the requesting process of the agent; None for older agents.
+    `instance` identifies the requesting agent process; None for older agents.
 
     Raises:
         NotFound, Gone: the device does not exist, or was revoked.
@@ -122,7 +122,7 @@ def _blocked_reason(device: device_queries.OwnDevice) -> str | None:
 
 
 def _take(session: Session, device: device_queries.OwnDevice, max_items: int) -> list[LaunchRow]:
-    """Locks and returns launches that the device can run, with the fencing token of the new lease."""
+    """Locks and returns launches that the device can run. Their fencing token is already that of the new lease."""
     own, shared = device_keys(device)
     unfit: set[str] = set()
     while True:
@@ -154,15 +154,16 @@ _REFUSED: dict[ReportDecision, str] = {
 def report(session: Session, device_id: str, request: ReportRequest, now: datetime) -> ReportResponse:
     """Stores a batch of reports. Returns one receipt per report, in order. Sending a batch again changes nothing.
 
-    An unfinished launch accepts one result: from the device with its present or latest lease, or from the device
-    before, whose successor then gets a conflict. A launch whose child process dies is wanted again, and fails at the
-    third death. A device that reports a protocol as unsupported gets no launches of this protocol until its agent
-    restarts. The launch then goes to another device, or waits for one, and no attempt is charged.
+    An unfinished launch accepts one result, from the device with its present or latest lease or from the previous
+    device. If the previous device reports a result, the present device's later report raises a conflict. A launch whose
+    child process dies is wanted again, and fails at the third death. A device that reports a protocol as unsupported
+    gets no launches of this protocol until its agent restarts. The launch then goes to another device, or waits for
+    one, and no attempt is charged.
 
     Raises:
         NotFound, Gone: the device does not exist, or was revoked.
         InvalidInput: peak memory was measured by another method than the protocol's, the report has more samples than
-            the protocol requires, or times of generations are missing, or do not belong to the launch.
+            the protocol requires, or times of token generation are missing or are not expected in the launch's mode.
     """
     device = own_device(session, device_id)
     locked = launch_queries.lock_for_report(session, {report.launch_id for report in request.reports})
@@ -213,8 +214,8 @@ def report(session: Session, device_id: str, request: ReportRequest, now: dateti
 
 
 def _check(launch: LaunchRow, report: LaunchReport) -> None:
-    """Refuses figures that are not comparable with those of other launches: memory of another method, times of
-    generations from a launch that does not generate (or none from one that does), and too many samples.
+    """Raises `InvalidInput` for figures that are not comparable with other launches: memory by another method, too many
+    samples, and times of token generation if the launch generates no tokens, or no such times if it does.
     """
     protocol, result = orjson.loads(launch.protocol_json), report.result
     asks = f"launch {launch.id} requires"
@@ -244,7 +245,7 @@ def _check(launch: LaunchRow, report: LaunchReport) -> None:
 
 
 def _began(launch: LaunchRow, fence: int) -> datetime | None:
-    """Time when the launch was started or leased with this fencing token; None (unknown) for an earlier lease."""
+    """Time when the launch was started, or else leased, with this fencing token; None for tokens of earlier leases."""
     return launch.started_at or launch.leased_at if fence == launch.fence else None
 
 
@@ -256,8 +257,8 @@ def _row(
     most_s: float,
     now: datetime,
 ) -> Document:
-    """Returns the launch's row with the report. Times that are added up are limited to possible values. A longer wall
-    time of a done launch is implausible.
+    """Returns the launch's new row with the report. Times that are later added up are limited to `most_s`, except the
+    wall time of a done launch, because a longer wall time makes the launch implausible.
     """
     result = report.result
     times = ("build_s", "measuring_s") if result.outcome == LaunchOutcome.DONE else ("build_s", "measuring_s", "wall_s")

@@ -38,7 +38,7 @@ def seen(session: Session, device_id: str, last: datetime | None, now: datetime)
 
 
 def start(session: Session, device_id: str, launch_id: str, fence: int, now: datetime) -> None:
-    """Marks a launch as started by the agent, so that the agent's death costs the launch an attempt.
+    """Marks a launch as started by the agent: if the agent dies from now on, the launch is charged an attempt.
 
     Raises:
         NotFound: the launch does not exist, because its job was deleted.
@@ -58,8 +58,8 @@ def start(session: Session, device_id: str, launch_id: str, fence: int, now: dat
 
 
 def heartbeat(session: Session, device_id: str, lease_id: str, now: datetime, ttl_s: float) -> HeartbeatResponse:
-    """Extends a lease by `ttl_s` from now, and returns the ids of its launches that are no longer wanted. Ends the
-    lease of a device without a result for longer than one launch may take.
+    """Extends a lease to `ttl_s` after now, and returns the ids of its launches that are no longer wanted. If the
+    device has not reported a result for longer than one launch may take, ends the lease instead.
 
     Raises:
         NotFound: the device has no such lease.
@@ -98,7 +98,7 @@ def release(session: Session, device_id: str, lease_id: str, launch_ids: Sequenc
     """Gives back launches unmeasured: all of the lease's unfinished launches if `launch_ids` is empty. No attempt is
     charged, and the device may not report on these launches any more.
 
-    Launches that are not (or no longer) in the lease are ignored, so that a repeated release changes nothing.
+    Launches that are not (or no longer) in the lease are ignored, so a repeated release changes nothing.
     """
     lease = lease_queries.lock(session, device_id, lease_id)
     if lease is None:

@@ -1,5 +1,5 @@
-"""Quarantine of devices that fail at different models, or whose anchor failed or moved. A device in quarantine gets no
-launches until its owner or an admin trusts it again.
+"""Quarantine of devices that fail at different models, or at their reference model, or whose speed has changed. A
+device in quarantine gets no launches until its owner or an admin trusts it again.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ def put_in(session: Session, device_id: str, reason: str) -> None:
 
 
 def lock(session: Session, device_ids: Collection[str]) -> None:
-    """Locks several devices in the order of their ids. A single device needs no lock for the order."""
+    """Locks several devices in the order of their ids, to avoid deadlocks. A single device is not locked."""
     if len(device_ids) > 1:
         query = select(Device.id).where(any_of(Device.id, device_ids)).order_by(Device.id)
         session.execute(query.with_for_update(key_share=True))
 
 
 def add_failing(session: Session, device_id: str, failed: Sequence[str]) -> None:
-    """Notes the first of these failed measurements that was not noted before, and quarantines the device after too
-    many. Empty `failed`: a measurement was done, which cancels an earlier failure.
+    """Adds the first of the measurements `failed` that is not yet in the device's list of failures, and quarantines the
+    device if the list is too long. An empty `failed` stands for a done measurement, which removes the oldest failure.
     """
     query = select(Device.failing).where(Device.id == device_id).with_for_update(key_share=True)
     failing = list(session.scalar(query) or ())

@@ -11,7 +11,7 @@ targets:
 6. Log the events.
 
 Reports and expired leases call `process`; a search whose proposals were measured before calls `apply_results`. The
-effects are a function of the rows, so that repeated, late or crashed runs have the same effects.
+effects depend on the rows only, so repeated, late or crashed runs have the same effects.
 
 Locks are taken in one order by all services: targets, measurements, launches, jobs, each by id.
 """
@@ -55,16 +55,16 @@ from edgefront.core.store.tables import Candidate, Measurement, Target
 BATCH = 200
 """Maximum number of launches that one transaction processes."""
 MAX_REPEATED = 3
-"""Maximum number of launches of a measurement that is repeated because its launches differ, or one decides alone."""
+"""Maximum number of launches of a measurement whose launches differ, or whose single launch decides on a limit."""
 MAX_MARK = 400
 """Maximum number of characters of the agent's note on conditions in a launch's mark."""
 
 
 def process(session: Session, target_id: str | None, now: datetime) -> bool:
-    """Processes the reported launches that the target requested, for all targets with the same measurements. None
-    selects the launches of deleted targets.
+    """Processes reported launches that the target requested (None: that deleted targets requested), for all targets
+    that use the same measurements.
 
-    Returns whether more launches may be left: the caller must commit, and call again.
+    Returns whether more launches may be left. If so, the caller must commit, and call again.
     """
     reported = waiting(session, target_id)
     if reported:
@@ -73,15 +73,15 @@ def process(session: Session, target_id: str | None, now: datetime) -> bool:
 
 
 def waiting(session: Session, target_id: str | None) -> dict[str, str]:
-    """Returns the next launches for `process`: launch id → measurement id."""
+    """Returns launch id → measurement id of the launches that `process` handles next."""
     return launches.unprocessed(session, target_id, BATCH)
 
 
 def process_launches(
     session: Session, reported: Mapping[str, str], now: datetime, *, with_targets: bool = True
 ) -> None:
-    """Processes these launches (`waiting`). Without targets, their own `advance` must update them, and no device time
-    is added to them.
+    """Processes `reported` launches (launch id → measurement id). If not `with_targets`, adds no device time to the
+    targets, and each target's own `advance` must update the target.
     """
     measurement_ids = set(reported.values())
     live = measurement_queries.lock_live_targets(session, measurement_ids) if with_targets else []
@@ -125,9 +125,10 @@ def _evidence(
 
 
 def give_up(session: Session, launch_id: str, measurement_id: str, reason: str, now: datetime) -> None:
-    """Marks a launch as failed if its report cannot be processed, whatever the report says.
+    """Marks a launch as failed because its report cannot be processed.
 
-    The report is not read. Targets that wait for the measurement are updated by their own `advance`.
+    The report is not read. The measurement fails too, unless it has a result or a live launch. The next `advance` of
+    each target that waits for the measurement updates the target.
     """
     targets = measurement_queries.lock_live_targets(session, {measurement_id})
     measurements = demand.lock(session, {measurement_id})
@@ -151,10 +152,10 @@ def apply_results(
     Args:
         targets: the live targets with candidates of these measurements, locked by id.
         candidates: `measurement_queries.candidates_of(…)` of these measurements.
-        answered: by id, measurements with an outcome (measured, infeasible, failed), locked and flushed.
-        entries: by target id, other log entries, which precede those of the candidates.
+        answered: measurement id → measurement with an outcome (measured, infeasible, failed), locked and flushed.
+        entries: target id → other log entries, which are logged before the candidates' entries.
 
-    A live target that got a candidate of such a measurement after the locks is left to its own `advance`.
+    If a live target got a candidate of one of these measurements after the locks, the target's `advance` updates it.
     """
     # A target with unreadable limits is also left to its own `advance`, which ends the target.
     limits = {target.id: LIMITS.read_or(target.limits, None) for target in targets}
@@ -209,7 +210,7 @@ def _repeat(session: Session, target: Target, left_open: Collection[str], now: d
 def fail_measurements(
     session: Session, failed: Sequence[tuple[Measurement, str]], now: datetime
 ) -> dict[str, Measurement]:
-    """Ends measurements without a result and without a live launch, each for its reason. Returns them by id."""
+    """Fails measurements with neither a result nor a live launch, each for its paired reason. Returns these by id."""
     states = demand.launch_counts(session, [measurement.id for measurement, _ in failed])
     return {
         measurement.id: measurement
@@ -220,7 +221,7 @@ def fail_measurements(
 
 
 def _end(measurement: Measurement, state: MeasurementState, reason: str, now: datetime) -> bool:
-    """Ends a measurement without a result. Returns False for a measurement with a result, which stays measured."""
+    """Ends a measurement without a result. Returns False, and changes nothing, if the measurement has a result."""
     if measurement.launches:
         return False
     measurement.state, measurement.reason, measurement.measured_at = state, reason, now
@@ -228,7 +229,7 @@ def _end(measurement: Measurement, state: MeasurementState, reason: str, now: da
 
 
 def _apply(session: Session, decisions: Sequence[Decision], now: datetime) -> None:
-    """Writes the states of the launches: finished with their result, or wanted again without a result."""
+    """Writes the launches' new states: finished with a result, or wanted again without a result."""
     ended = [each for each in decisions if each.is_final]
     launches.write(
         session,
@@ -251,7 +252,7 @@ def _apply(session: Session, decisions: Sequence[Decision], now: datetime) -> No
 def _store_measurements(
     session: Session, decisions: Sequence[Decision], measurements: Mapping[str, Measurement], now: datetime
 ) -> dict[str, Measurement]:
-    """Aggregates done launches. Returns id → measurement for measurements with a new result."""
+    """Aggregates results of done launches. Returns the measurements that have a new result, by id."""
     done = [each.row for each in decisions if each.follow_up == "aggregate"]
     results = measurement_queries.done_results(session, done)
     for id_, of_measurement in results.items():
@@ -282,7 +283,7 @@ def _watch_devices(
     devices: Mapping[str, measurement_queries.ReportingDevice],
     now: datetime,
 ) -> None:
-    """Updates anchors and quarantine of the devices. Devices are the last rows to be locked, in the order of ids."""
+    """Evaluates the devices' anchors, and quarantines devices. Device rows are locked last, in the order of ids."""
     noted = [
         each
         for each in decisions

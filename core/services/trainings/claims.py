@@ -1,7 +1,8 @@
-"""Workers claim trainings by leases, report on them, and release them.
+"""Workers claim trainings by leases, report on these trainings, and release them.
 
 A claim raises the training's fencing token (`fence`). A report with an older token, or for a released training, raises
-`Conflict`; a report for a deleted training raises `NotFound`. The sender then ends its run; the report is not stored.
+`Conflict`; a report for a deleted training raises `NotFound`. In both cases the worker ends its run, and the report is
+not stored.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ class TrainingClaim:
 class RunReport:
     """Data that a run has written since the previous report.
 
-    `metrics` are the new metric lines of the run, ordered by step. With `whole` they are all its lines, so that other
-    stored lines are removed.
+    `metrics` are the new metric lines of the run, ordered by step. With `whole` they are all lines of the run, and
+    stored lines that are not among them are removed.
     """
 
     state: TrainingState | None = None
@@ -85,7 +86,7 @@ class Score:
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """The end of a run, with its result and scores if the run is done."""
+    """Final report of a run, with result and scores if the run is done."""
 
     outcome: RunOutcome
     reason: str = ""
@@ -94,8 +95,8 @@ class FinishedRun:
 
 
 def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: float) -> TrainingClaim | None:
-    """Claims the queue's next training, by turns of the owners, that fits the worker's free resources. Returns None if
-    no training fits.
+    """Claims the next training of the queue, by turns of the owners, among those that fit the worker's free resources.
+    Returns None if no training fits.
     """
     lock_name(session, "worker", machine.worker)  # concurrent claims of one worker count its slots one after another
     claimed = training_queries.claimed_by(session, machine.worker)
@@ -123,8 +124,9 @@ def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: 
 
 
 def _gpus_for(training: Training, free: Mapping[int, int]) -> list[int]:
-    """Returns the numbers of the GPUs for a training among the free ones (number → bytes): the smallest GPUs with
-    enough memory, so that larger ones stay free for larger trainings. The first GPUs if the training states no memory.
+    """Returns the numbers of the GPUs for a training, chosen from `free` (GPU number → bytes): the smallest GPUs with
+    enough memory, because larger GPUs stay free for larger trainings, or the first GPUs if the training states no
+    memory.
     """
     count, memory_bytes = training.gpus or 0, training.memory_bytes
     if memory_bytes is None:
@@ -160,7 +162,7 @@ def start(
     now: datetime,
     ttl_s: float,
 ) -> None:
-    """Marks the run as started, so that its loss counts as an attempt. `trained` is the trained architecture."""
+    """Marks the run as started. Its loss is then charged an attempt. `trained`: the trained architecture."""
     training = lock_claimed(session, training_id, fence)
     training.dataset_digest = dataset_digest
     training.note = ""  # the note said what the training waited for
@@ -171,14 +173,14 @@ def start(
 
 
 def read_command(session: Session, training_id: str, fence: int) -> TrainingCommand:
-    """Reads the owner's command (run, pause or cancel) without a lock. Raises like `lock_claimed`."""
+    """Reads the owner's command (run, pause or cancel) without a lock. Same errors as `lock_claimed`."""
     return _checked(training_queries.find(session, training_id), training_id, fence).wanted
 
 
 def heartbeat(
     session: Session, training_id: str, fence: int, note: str, now: datetime, ttl_s: float
 ) -> TrainingCommand:
-    """Extends the lease before the run starts, and stores a note on its wait. Returns the owner's command."""
+    """Extends the lease before the run starts, and stores a note on why the run waits. Returns the owner's command."""
     training = lock_claimed(session, training_id, fence)
     training.lease_expires_at = now + timedelta(seconds=ttl_s)
     if note != training.note:
@@ -264,7 +266,7 @@ def _release(session: Session, training: Training, now: datetime, note: str) -> 
 
 
 def _count_attempt(session: Session, training: Training, reason: str, now: datetime) -> None:
-    """Charges a failed attempt. The third consecutive one without a new checkpoint fails the training."""
+    """Charges a failed attempt. The third consecutive failure without a new checkpoint fails the training."""
     checkpoint = -1 if training.checkpoint is None else training.checkpoint
     is_further = training.failed_at_checkpoint is None or checkpoint > training.failed_at_checkpoint
     training.attempts = 1 if is_further else training.attempts + 1
@@ -316,7 +318,7 @@ def _store_report(session: Session, training: Training, report: RunReport, now: 
 
 
 def _last_metric(before: Document, metrics: Sequence[Document]) -> Document:
-    """Returns the latest metrics, with missing figures from earlier lines, because few lines contain a validation."""
+    """Returns the latest value of each figure over all metric lines, because few lines contain a validation."""
     figures = {name: value for name, value in before.items() if name != "extra"}
     for metric in metrics:
         figures.update({name: value for name, value in metric.items() if name != "extra"})
@@ -324,7 +326,7 @@ def _last_metric(before: Document, metrics: Sequence[Document]) -> Document:
 
 
 def _changed_metrics(session: Session, training_id: str, report: RunReport) -> tuple[list[Document], int | None]:
-    """Returns the new or changed metrics, merged by step, and the step after which stored metrics were removed."""
+    """Returns a pair: new and changed metrics, merged by step, and the step after which stored metrics were removed."""
     merged: dict[int, Document] = {}
     for metric in report.metrics:  # a step may have one line with its loss and another line with its validation
         merged[metric["step"]] = merged.get(metric["step"], {}) | dict(metric)

@@ -1,4 +1,4 @@
-"""Data sets that trainings may use: only those prepared in the service's data folder, and built-in ones."""
+"""Data sets that trainings may use: data sets prepared in the service's data folder, and built-in data sets."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _SHORTEST_DIGEST = 6
 
 
 def list_datasets(data_folder: Path) -> list[DatasetView]:
-    """Returns the prepared data sets of the folder and the built-in ones, sorted by name; of one name newest first.
+    """Returns the prepared data sets of the folder and the built-in ones, by name; data sets of one name newest first.
 
-    Damaged data sets are left out: `edgefront data list` shows what is wrong with them.
+    Damaged data sets are left out; `edgefront data list` shows the errors.
     """
     sources = data_sets()
     views = []
@@ -54,7 +54,7 @@ def check_dataset(
 ) -> str | None:
     """Returns the digest of the data set for a training of this task; None if the data set is not prepared yet.
 
-    `level`, if given, is the required kind of tokens, which selects one of several data sets of the name. Built-in data
+    `level`, if given, is the required kind of tokens; it selects one of several data sets with this name. Built-in data
     sets are prepared at their first use. With `allow_remote` the data may be on the workers' machines only: without a
     data folder here, any name is accepted.
 
@@ -91,8 +91,8 @@ def check_dataset(
 def find_dataset(name: str, data_folder: Path, digest: str | None = None, level: str | None = None) -> Path:
     """Finds the folder of a prepared data set by name, by the first digits of its digest, or by its path.
 
-    `digest` and `level`, if given, select one of several data sets of the name. A name with a slash is a path, which
-    must stay within the data folder, also through links.
+    `digest` and `level`, if given, select one of several data sets with this name. A name with a slash is a path, which
+    must lie within the data folder after links are resolved.
 
     Raises:
         NotFound: no prepared data set matches.

@@ -116,7 +116,7 @@ class TrainingFiles:
 
 
 def files_of(database: Database, principal: Principal, training_id: str, settings: Settings) -> TrainingFiles:
-    """Returns the downloadable files of a training. `NotFound` for another owner's training."""
+    """Returns the downloadable files of a training. `NotFound` for an unknown training or another owner's training."""
     with database.read() as session:
         training_of(session, principal, training_id)
     return TrainingFiles(training_id, training_folder(settings, training_id))
@@ -186,7 +186,7 @@ def trained_model(
     """Returns the trained model in this format. Builds the file outside of transactions, which may take seconds.
 
     Raises:
-        NotFound: the training does not exist, is another owner's, or trains a supernet, which is not one model.
+        NotFound: the training does not exist, belongs to another owner, or trains a supernet, which is not one model.
         Conflict: the training has no result yet.
         InvalidInput: the model does not support the format or number format, or GGUF does not support its tokenizer.
         Unavailable: the disk is full.

@@ -3,8 +3,8 @@
     imports/ID.lock      locked by the importing process; ID becomes the training's id
     imports/ID/          the archive, then its files; the marker `placed` once they are in the training's folder
 
-The files move into the training's folder before the training's row is stored. After any failure the row decides: files
-of an import without a row are removed, by the same process or by the next import.
+The files move into the training's folder before the training's row is stored. If an import fails before its row is
+stored, the same process or the next import removes the files.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ IMPORTS = "imports"
 MAX_MEMBERS = 64
 _PLACED = "placed"
 _MAX_READ = 1 << 20
-"""Maximum bytes of one read from an archive: more than a header with its names and attributes takes."""
+"""Maximum bytes of one read from an archive; the header of an archive member is smaller."""
 
 _log = logging.getLogger(__name__)
 
 
 class Draft:
-    """A model during its import by this process. Callers must close it, whether or not its training was stored."""
+    """A model that this process imports. Callers must close the draft, whether or not the training was stored."""
 
     def __init__(self, settings: Settings, database: Database) -> None:
         self._settings, self._database = settings, database
@@ -58,7 +58,7 @@ class Draft:
             self._file.write(content)
 
     def unpack(self) -> None:
-        """Unpacks the complete archive, and removes the archive. Raises like the function `unpack`."""
+        """Unpacks the complete archive, and removes the archive. Same errors as the function `unpack`."""
         with refusing_full_disk(self.result):
             self._file.close()
             unpack(self.archive, self.result)
@@ -105,7 +105,7 @@ def remove_abandoned(settings: Settings, database: Database) -> None:
 def unpack(archive: Path, into: Path) -> None:
     """Unpacks a model's files from an uncompressed tar archive, and syncs them to disk.
 
-    Raises `InvalidInput` for another kind of file, a truncated archive, or members that are not model files; `TooLarge`
+    Raises `InvalidInput` if the file is not a complete tar archive, or has members that are not model files; `TooLarge`
     for a text file above its limit.
     """
     into.mkdir()
@@ -160,7 +160,7 @@ def _lock(path: Path) -> Any:
 
 
 def _remove(settings: Settings, database: Database, draft: Path) -> None:
-    """Removes an import's folder and lock. Removes also the training's folder, unless the training is stored."""
+    """Removes an import's folder and lock, and the folder of its training unless the database has the training."""
     if (draft / _PLACED).exists():
         with database.read() as session:
             is_stored = training_queries.find(session, draft.name) is not None

@@ -67,7 +67,7 @@ def files_in(folder: Path) -> list[Path]:
 
 
 def hashed(path: Path) -> tuple[os.stat_result, str]:
-    """Returns a file's status (size, time …) and SHA-256, which is computed once per status."""
+    """Returns a file's status (size, time …) and its SHA-256. The SHA-256 is cached until the status changes."""
     state = path.stat()
     return state, _sha256_of(path, state.st_ino, state.st_size, state.st_mtime_ns)
 
@@ -78,7 +78,7 @@ def _sha256_of(path: Path, *_state: int) -> str:
 
 
 def tail(path: Path, lines: int) -> str:
-    """Returns the final lines of a text file, from its final `MAX_LOG_BYTES`. Empty if the file does not exist."""
+    """Returns up to `lines` final lines of a text file, from its final `MAX_LOG_BYTES`. Empty without the file."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -94,7 +94,7 @@ def tail(path: Path, lines: int) -> str:
 
 
 def stored_bytes(settings: Settings, training_ids: Iterable[str]) -> int:
-    """Total size of the files of these trainings, bytes. Reads folders: call it outside of transactions."""
+    """Total size of the files of these trainings, bytes. Reads folders; callers should hold no transaction."""
     total = 0
     for id_ in training_ids:
         for path in files_in(training_folder(settings, id_)):

@@ -75,12 +75,12 @@ def submit_trainings(
     settings: Settings,
     idempotency_key: str | None = None,
 ) -> tuple[TrainingView, ...]:
-    """Stores a training for each architecture of the request, and notifies the workers. Planning holds no transaction.
+    """Stores a training for each architecture of the request, and notifies the workers. Plans outside transactions.
 
     A repeated request with the same `idempotency_key` returns the trainings of the first request.
 
     Raises:
-        InvalidInput: architecture, recipe, overrides, data set or limits are invalid; names the field.
+        InvalidInput: architecture, recipe, overrides, data set or limits are invalid; the error names the field.
         NotFound: the model, candidate, job or target does not exist.
         Conflict: the key was used with another request.
         BoundReached: the owner's files have reached their limit.
@@ -141,7 +141,7 @@ def submit_trainings(
 def estimate_trainings(
     database: Database, principal: Principal, request: TrainingRequest, settings: Settings
 ) -> TrainingEstimate:
-    """Estimates the trainings of a request. Raises like `submit_trainings`, but ignores the owner's limit."""
+    """Estimates the trainings of a request. Same errors as `submit_trainings` except `BoundReached`."""
     principal.require(KeyRole.USER)
     with database.read() as session:
         selection = read_selection(session, principal, request)
@@ -152,7 +152,7 @@ def estimate_trainings(
 
 @dataclass(frozen=True)
 class SupernetRequest:
-    """A search's request for the training of its supernet."""
+    """Request of a search to train its supernet."""
 
     owner: str
     name: str
@@ -174,7 +174,7 @@ class SupernetRequest:
 
 
 def create_supernet(session: Session, request: SupernetRequest, settings: Settings, now: datetime) -> Training:
-    """Queues the training of a search's supernet. The end of this training advances the search's target."""
+    """Queues the training of a search's supernet. When this training ends, the search continues."""
     training = _queued(
         resolved_recipe(request.recipe, dict(request.overrides)),
         resources_for(request.requires, settings),
@@ -245,7 +245,7 @@ def _metric_view(step: int, stored: Document) -> MetricView:
 def read_probabilities(
     session: Session, principal: Principal, training_id: str, records: int = 100
 ) -> ProbabilitiesView:
-    """Returns at most `records` records of block probabilities per seed, spread evenly over the seed's steps.
+    """Returns, per seed of a supernet, up to `records` records of block probabilities, evenly spread over the steps.
 
     `NotFound` if the training does not exist, belongs to another owner, or is not a supernet's.
     """
@@ -286,7 +286,7 @@ def pause_training(session: Session, principal: Principal, training_id: str, now
 
 
 def resume_training(session: Session, principal: Principal, training_id: str, now: datetime) -> TrainingView:
-    """Resumes a paused or failed training from its latest checkpoint, with all its attempts."""
+    """Resumes a paused or failed training from its latest checkpoint, and resets the count of failed attempts."""
     training = _locked(session, principal, training_id)
     resume(session, training, now)
     return training_view(session, training)
@@ -310,7 +310,8 @@ def delete_training(session: Session, principal: Principal, training_id: str) ->
     """Deletes the training, its log and metrics. Its scores stay, under the architecture's digest.
 
     Returns whether the training's folder can be removed at once. Otherwise the worker notices the deletion, ends the
-    run and removes the folder. `Conflict` for the supernet of a running search, which would request a new supernet.
+    run and removes the folder. Raises `Conflict` for the supernet of a running search, because the search would request
+    a new supernet.
     """
     training = _locked(session, principal, training_id)
     is_supernet = training.kind == TrainingKind.SUPERNET and training.target_id is not None

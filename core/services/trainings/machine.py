@@ -42,8 +42,8 @@ def cannot_train(settings: Settings) -> str | None:
 
 @lru_cache(maxsize=1)
 def system_gpus() -> dict[int, int]:
-    """Returns GPU number → bytes of memory of the NVIDIA GPUs that this process may use. They are numbered as in
-    `CUDA_VISIBLE_DEVICES` in the order of the PCI bus.
+    """Returns GPU number → bytes of memory of the NVIDIA GPUs that this process may use. The GPUs are numbered by PCI
+    bus order, as in `CUDA_VISIBLE_DEVICES`.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     allowed = None if visible is None else {part.strip() for part in visible.split(",")}

@@ -1,4 +1,4 @@
-"""Training speed of the pool's workers, fitted to the trainings that have ended on each worker."""
+"""Training speed of each worker machine, fitted to the trainings that have ended on this worker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
 
 LATEST = 20
-"""Number of the latest trainings that a pace is fitted to."""
+"""Number of latest trainings to which a training speed is fitted."""
 
 Budget = TypeVar("Budget", bound=TrainingBudget)
 
@@ -36,7 +36,7 @@ _ENDED = (
 
 
 def ended_by(session: Session, owner: str, worker: str) -> list[Row[Any]]:
-    """Returns architecture, recipe, tokens and seconds of the owner's latest trainings on a worker, newest first."""
+    """Returns architecture, recipe, tokens and seconds of an owner's latest trainings on a worker, newest first."""
     columns = (
         Training.architecture,
         Training.trained,  # the architecture with the vocabulary of its data; may be None
@@ -60,9 +60,9 @@ def trainers(session: Session, owner: str) -> list[str]:
 
 
 def with_pace(session: Session, owner: str, budget: Budget) -> Budget:
-    """Returns the budget with the pace of its trainer, if the budget has a training time without a pace.
+    """Returns the training budget, and adds the speed of its trainer (a worker) if only a training time is given.
 
-    Raises `InvalidInput` if no training has ended on the trainer; the error lists the trainers with a known pace.
+    Raises `InvalidInput` if no training has ended on the trainer; the error lists trainers with a known speed.
     """
     time = budget.train_time
     if time is None or time.pace is not None:
@@ -80,7 +80,7 @@ def with_pace(session: Session, owner: str, budget: Budget) -> Budget:
 
 
 def list_trainers(database: Database, owner: str) -> list[TrainerView]:
-    """Returns the workers on which a training of this owner has ended, with their paces, ordered by name."""
+    """Returns the workers on which a training of this owner has ended, with their training speeds, ordered by name."""
     with database.read() as session:
         ended = {name: ended_by(session, owner, name) for name in trainers(session, owner)}
 
@@ -92,7 +92,7 @@ def list_trainers(database: Database, owner: str) -> list[TrainerView]:
 
 
 def _view(ended: Sequence[Row[Any]]) -> TrainerPace:
-    """Pace of the trainings with the same number of GPUs, precision and compilation as the newest training."""
+    """Speed of the trainings with the same number of GPUs, precision and compilation as the newest training."""
     setup = attrgetter("gpus", "precision", "compile")
     rows = [row for row in ended if setup(row) == setup(ended[0])]
     architectures = [Architecture.model_validate(row.trained or row.architecture) for row in rows]

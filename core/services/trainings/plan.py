@@ -40,7 +40,7 @@ _PREPARED_WITH = {"bpe": " --vocabulary FOLDER/tokenizer.json", "words": " --voc
 
 @dataclass(frozen=True)
 class Subject:
-    """An architecture to train, and the candidate that it comes from, if any."""
+    """An architecture to train, and the candidate from which the architecture comes, if there is one."""
 
     name: str
     architecture: Architecture
@@ -74,16 +74,16 @@ class Selection:
     """Database rows that a request for trainings refers to, detached from their session."""
 
     candidates: tuple[tuple[str, Candidate], ...] = ()
-    """Names of the trainings, each with the candidate to train."""
+    """Pairs of a training's name and the candidate to train."""
     start: Training | None = None
-    """Training whose weights initialise the new ones."""
+    """Training whose weights initialise the new trainings."""
 
 
 def read_selection(session: Session, principal: Principal, request: TrainingRequest) -> Selection:
     """Reads the database rows that the request names.
 
-    Raises `NotFound` for missing rows; `InvalidInput` for an empty frontier, or if the parent of the job's models was
-    deleted.
+    Raises `NotFound` for missing rows; `InvalidInput` for an empty frontier, or if the parent model (from which the
+    job's models inherit weights) was deleted.
     """
     if request.start is not None:
         start: Training | None = training_of(session, principal, request.start)
@@ -165,8 +165,8 @@ def check_selection(session: Session, selection: Selection) -> None:
 
 
 def _check_weights(start: Training, subjects: Sequence[Subject], *, are_parts: bool) -> None:
-    """Checks that the training `start` has weights. Checks also that its architecture equals that of the subjects,
-    unless they are submodels of its model (`are_parts`), which the run checks.
+    """Checks that the training `start` has weights and the same architecture as all subjects. With `are_parts` the
+    subjects are submodels of the trained model, and the run checks this relation.
     """
     if start.kind == TrainingKind.SUPERNET or start.state != TrainingState.DONE or start.trained is None:
         what = "of a supernet" if start.kind == TrainingKind.SUPERNET else start.state
@@ -275,7 +275,7 @@ def check_served(device: str, queue: str, settings: Settings) -> None:
 
 
 def evenly(items: Sequence[Item], count: int) -> list[Item]:
-    """Returns `count` items, evenly spread over `items` and with both ends. A count of 1 returns the final item."""
+    """Returns `count` items, spread evenly from the first to the final item. A count of 1 returns the final item."""
     if count >= len(items):
         return list(items)
     if count == 1:
@@ -300,7 +300,7 @@ def _subjects(request: TrainingRequest, selection: Selection) -> list[Subject]:
 def _from_frontier(
     session: Session, principal: Principal, pick: FrontierPick, name: str | None
 ) -> list[tuple[str, Candidate]]:
-    """Returns candidates of a target's frontier within the request's bounds, with the names of their trainings."""
+    """Returns pairs of a training's name and a candidate, for candidates of a target's frontier within the bounds."""
     job = job_of(session, principal, pick.job)
     target = target_of(session, job, pick.target)
     members = training_queries.frontier(session, target.id)
@@ -340,7 +340,7 @@ def _subject(name: str, architecture: Architecture) -> Subject:
 
 
 def _check_parent(request: TrainingRequest, recipe: Recipe, start: Training | None) -> None:
-    """Checks that a required parent or teacher exists, and that its licence allows derivatives."""
+    """Checks that a required parent or teacher model exists, and that this model's licence allows derivatives."""
     if not request.inherit and recipe.distil is None:
         return
     if start is None:

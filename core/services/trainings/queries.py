@@ -27,7 +27,7 @@ def find(session: Session, training_id: str) -> Training | None:
 
 
 def find_by_key(session: Session, owner: str, idempotency_key: str) -> list[Training]:
-    """Returns the trainings of one request, in the order of their architectures."""
+    """Returns the trainings of the request with this key, in the order of the request's architectures."""
     query = select(Training).where(Training.owner == owner, Training.idempotency_key == idempotency_key)
     return list(session.scalars(query.order_by(Training.position)))
 
@@ -73,15 +73,17 @@ def remove(session: Session, training_id: str) -> None:
 
 
 def claimed_by(session: Session, worker: str) -> list[Row[Any]]:
-    """Returns `device`, `gpu_numbers` and `memory_bytes` (None: not stated) of the worker's claimed trainings."""
+    """Returns `device`, `gpu_numbers` and `memory_bytes` (None: not stated) of each training that the worker has
+    claimed.
+    """
     query = select(Training.device, Training.gpu_numbers, Training.memory_bytes)
     query = query.where(Training.worker == worker, Training.state.in_(LIVE_TRAININGS))
     return [*session.execute(query)]
 
 
 def claimable(session: Session, queue: str, memory: Mapping[int, int]) -> Training | None:
-    """Returns and locks the queue's next training that fits; skips locked rows. `memory`: number of GPUs (0 for the
-    CPU) → bytes available to a training with that many GPUs, per GPU.
+    """Returns and locks the queue's next training that needs no more than `memory`; skips locked rows. `memory`: number
+    of GPUs (0 for the CPU) → bytes per GPU (or of the host) that a training with so many GPUs may use.
     """
     needed = func.coalesce(Training.memory_bytes, 0)
     query = (
@@ -134,7 +136,7 @@ def count_ahead(session: Session, training: Training) -> int:
 
 
 def measured(session: Session, candidate_ids: Collection[str]) -> dict[str, tuple[Candidate, Target]]:
-    """Returns candidate id → candidate and its target."""
+    """Returns candidate id → (candidate, target of the candidate)."""
     if not candidate_ids:
         return {}
     query = select(Candidate, Target).join(Target, Target.id == Candidate.target_id)

@@ -28,7 +28,7 @@ def log_state(session: Session, training: Training, now: datetime) -> None:
 
 
 def pause(session: Session, training: Training, now: datetime) -> None:
-    """Pauses the training after its current step, with a checkpoint. `Conflict` if it has ended or is cancelled."""
+    """Pauses the training after its current step, with a checkpoint. `Conflict` for an ended or cancelled training."""
     check_trains(training, "paused")
     if training.state == TrainingState.QUEUED:
         training.wanted = TrainingCommand.PAUSE
@@ -42,7 +42,7 @@ def pause(session: Session, training: Training, now: datetime) -> None:
 
 
 def resume(session: Session, training: Training, now: datetime) -> None:
-    """Resumes a paused or failed training from its latest checkpoint, with all its attempts."""
+    """Resumes a paused or failed training from its latest checkpoint, and resets the count of failed attempts."""
     check_trains(training, "resumed")
     if training.state in (TrainingState.PAUSED, TrainingState.FAILED):
         training.wanted, training.reason, training.finished_at = TrainingCommand.RUN, None, None

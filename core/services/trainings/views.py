@@ -49,12 +49,12 @@ def training_view(session: Session, training: Training) -> TrainingView:
 
 
 def start_of(training: Training) -> str | None:
-    """Id of the training whose weights initialise this one; None for random weights."""
+    """Id of the training whose weights initialise this training; None for random weights."""
     return training.request.get("start")
 
 
 def inherits(training: Training) -> bool:
-    """Whether the model is a submodel of the model of `start_of`."""
+    """Whether the trained model is a submodel of the model whose weights it starts from (`start_of`)."""
     return bool(training.request.get("inherit", False))
 
 
@@ -78,10 +78,10 @@ def requested_dataset(training: Training) -> str | None:
 
 
 def card_facts(session: Session, training: Training, digest: str | None) -> Document:
-    """Returns facts for the model card in addition to the run's own: names, licence and measurements.
+    """Returns entries for the model card that the run itself does not know: names, licence and measurements.
 
     `digest` is the digest of the trained architecture, with the vocabulary of its data. The measurements are those of
-    this architecture in all of the owner's jobs, or without any, those of the training's candidate.
+    this architecture in all of the owner's jobs or, if there are none, those of the training's candidate.
     """
     origin: Document = {"name": training.name, "training": training.id}
     if (start := start_of(training)) is not None:
@@ -174,7 +174,7 @@ def _requirements(training: Training) -> Requirements | None:
 
 
 def _note(session: Session, training: Training) -> str:
-    """Returns the stored note, and what the training waits for."""
+    """Returns a text: the stored note, and the reason why the training waits or stops."""
     parts = [training.note] if training.note else []
     if training.state == TrainingState.QUEUED:
         ahead = training_queries.count_ahead(session, training)

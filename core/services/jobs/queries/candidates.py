@@ -197,7 +197,7 @@ def nearest_to(session: Session, target_id: str, limits: Limits, most: int) -> l
 
 
 NEAR = 0.1
-"""Share of a limit up to which an excess is near: a launch under disturbed conditions is this much slower."""
+"""Maximum excess of a model near a limit, as a share of the limit: disturbed conditions slow a launch by as much."""
 
 
 def just_beyond(

@@ -25,7 +25,7 @@ Figure = ColumnElement[Any]  # of type number, text or time
 Value = int | float | str | datetime | None
 """Value of a candidate's figure; None if the candidate lacks the figure."""
 After = tuple[Value, str]
-"""Position in a list: figure (None: among candidates without it) and id of the final candidate of a page."""
+"""Position in a list: figure (None: the candidate has no figure) and id of the final candidate of a page."""
 
 NOTHING: ColumnElement[float] = cast(null(), Double)
 """SQL expression that is NULL for all candidates. Postgres does not sort by a NULL without a type."""
@@ -37,7 +37,7 @@ _SEARCHED: Mapping[Group, tuple[tuple[CandidateState, ...], bool | None]] = {
     "frontier": ((CandidateState.MEASURED,), True),
     "dominated": ((CandidateState.MEASURED,), False),
 }
-"""Group of proposed candidates → states of the group, and whether its members are on the frontier (None: either)."""
+"""Group of proposed candidates → states of the group's members, and whether they are on the frontier (None: either)."""
 
 
 def in_group(name: Group) -> ColumnElement[bool]:

@@ -1,4 +1,4 @@
-"""Queries on launches for devices: claims, reports and returns.
+"""Queries with which devices claim launches, report on them and give them back.
 
 Queries for searches are in `jobs.queries.demand`. Lock order everywhere: targets, measurements, launches, jobs, each by
 id.
@@ -95,7 +95,7 @@ class LaunchRow(NamedTuple):
     protocol_digest: str
     seed: int
     leased_at: datetime | None
-    """Only in reads for a report, like the next two fields."""
+    """Only read for reports, like the next two fields."""
     target_state: TargetState | None
     job_state: JobState | None
     stored_result: LaunchResult | None
@@ -127,7 +127,7 @@ class LaunchRow(NamedTuple):
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the launch's target is active, or its job paused. Anchors are always wanted, by the service."""
+        """Whether the launch's target is active, and the job running or paused. Anchor launches are always wanted."""
         return self.is_anchor or (self.target_state in ACTIVE_TARGETS and self.job_state in LIVE_JOBS)
 
 
@@ -219,7 +219,7 @@ def claimable(
     excluded_protocols: Collection[str],
     limit: int,
 ) -> list[LaunchRow]:
-    """Locks and returns the first wanted launches of both keys that no other claim has locked."""
+    """Locks and returns the first wanted launches of both keys, except launches that other claims have locked."""
 
     def claim(query: Prepared) -> list[LaunchRow]:
         asked = {"own": own_key, "shared": shared_key, "most": limit}
@@ -264,8 +264,8 @@ def claims_alone(session: Session, device_id: str) -> bool:
 
 
 def held(session: Session, device_id: str) -> int:
-    """Number of launches leased to the device. A separate statement, because only statements that begin after the lock
-    of an earlier claim was released see its launches.
+    """Number of launches leased to the device. This is a separate statement, because only a statement that begins after
+    an earlier claim has released its lock sees the launches of that claim.
     """
     ((count,),) = _HELD.run(session, {"device": device_id})
     return int(count)
@@ -299,7 +299,7 @@ _UNPROCESSED = Prepared(_locked(launch_rows(_IDS, Launch.state == REPORTED, resu
 
 
 def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: bool = False) -> list[LaunchRow]:
-    """Locks and returns the leased ones of these launches."""
+    """Locks these launches and returns those that are leased."""
     query = _LEASED_AND_FREE if skip_locked else _LEASED_ONES
     return fetch(session, LaunchRow, query, {"ids": list(launch_ids)})
 
@@ -310,7 +310,7 @@ def lock_for_report(session: Session, launch_ids: Collection[str]) -> list[Launc
 
 
 def lock_unprocessed(session: Session, launch_ids: Collection[str]) -> list[LaunchRow]:
-    """Locks and returns the launches among these whose reports are not processed yet, with their results."""
+    """Locks these launches and returns, with their results, those whose reports are not processed yet."""
     return fetch(session, LaunchRow, _UNPROCESSED, {"ids": list(launch_ids)})
 
 
@@ -348,17 +348,17 @@ def fail(session: Session, launch_id: str, reason: str) -> bool:
 
 
 def forget_holder(session: Session, launch_ids: Collection[str]) -> None:
-    """Clears the holders of these locked launches, which were given back unmeasured, so that no report counts."""
+    """Clears the holders of these locked launches, which were given back unmeasured. Later reports do not count."""
     set_values(session, launch_ids, device_id=None, former_device_id=None)
 
 
 def transfer(session: Session, launch_ids: Collection[str]) -> None:
-    """Takes these locked launches from their holder, whose report counts until another device leases them."""
+    """Takes these locked launches from their device. The device may still report until another device leases them."""
     set_values(session, launch_ids, device_id=None, former_device_id=Launch.device_id, fence=Launch.fence + 1)
 
 
 def still_needed(session: Session, launch_ids: Collection[str]) -> set[str]:
-    """Returns the ids of these launches that a running job needs, or that are anchors."""
+    """Returns the ids of those launches that a running job needs, or that measure an anchor (reference model)."""
     is_needed = or_(Launch.purpose == Purpose.ANCHOR, needed())
     return set(session.scalars(select(Launch.id).where(any_of(Launch.id, launch_ids), is_needed)))
 
@@ -378,7 +378,7 @@ def give_back(session: Session, launch_ids: Collection[str], wanted: Collection[
 
 
 def conditions(session: Session, target_id: str) -> tuple[int, int]:
-    """Returns the number of done launches of a target, and the number of those in disturbed conditions."""
+    """Returns a target's number of done launches, and the number of done launches in disturbed conditions."""
     query = select(func.count(), func.count(Launch.mark)).where(
         Launch.target_id == target_id, Launch.state == LaunchState.DONE
     )

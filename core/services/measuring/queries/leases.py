@@ -47,7 +47,7 @@ _EXTEND = (
 
 
 def longest_limit_s(session: Session, device_id: str) -> float:
-    """Longest time limit of the launches leased to the device, s."""
+    """Longest time limit among the launches that are leased to the device, s."""
     limit = func.max(Measurement.protocol["time_limit_s"].as_float())
     query = select(limit).join(Launch, Launch.measurement_id == Measurement.id)
     return float(session.scalar(query.where(Launch.device_id == device_id, Launch.state == LEASED)) or 0.0)
@@ -80,7 +80,7 @@ def lock(session: Session, device_id: str, lease_id: str) -> Lease | None:
 
 
 def end_expired(session: Session, now: datetime) -> None:
-    """Ends expired leases. A heartbeat that waits for the row of such a lease then finds the lease ended."""
+    """Ends expired leases. A heartbeat that waits for the row of an expired lease then finds it ended."""
     expired = select(Lease.id).where(over(Lease.expires_at, now, MAX_TTL), Lease.ended_at.is_(None)).order_by(Lease.id)
     ids = session.scalars(expired.with_for_update(key_share=True, skip_locked=True)).all()
     if ids:
@@ -156,12 +156,12 @@ _STRANDED = Prepared(launch_rows(Launch.state == LEASED, Launch.lease_id.in_(_EN
 
 
 def stranded(session: Session) -> list[LaunchRow]:
-    """Returns leased launches whose lease has ended, without locks."""
+    """Returns launches in state leased whose lease has ended. Locks nothing."""
     return fetch(session, LaunchRow, _STRANDED, {})
 
 
 def cancel_unwanted(session: Session, now: datetime) -> None:
-    """Cancels wanted launches that no running job needs, because the process that ended their job crashed."""
+    """Cancels wanted launches that no running job needs. They remain if the process that ended their job crashed."""
     own = (
         select(Target.id)
         .join(Job)
@@ -189,5 +189,5 @@ def forget_leases(session: Session) -> None:
 
 
 def add_attempts(session: Session, launch_ids: Collection[str]) -> None:
-    """Charges an attempt and raises the fencing token, so that the former holder's report is not charged again."""
+    """Charges launches an attempt, and raises the fencing tokens, so later reports of a failure are not charged."""
     set_values(session, launch_ids, attempts=Launch.attempts + 1, fence=Launch.fence + 1)

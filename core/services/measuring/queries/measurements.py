@@ -1,4 +1,4 @@
-"""Queries on measurements: waiting targets, launch variance of a device, and evidence for decisions on reports."""
+"""Queries on measurements: targets that wait for results, launch variance by device, and evidence on reports."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _PROGRESS = (
 
 
 MAX_POOLED = 1000
-"""Maximum number of measurements, by id, that the launch variance is pooled over; more would hardly change it."""
+"""Maximum number of measurements, by id, over which the launch variance is pooled; more would hardly change it."""
 
 # Statements of the hot paths are built once, because SQLAlchemy builds a statement several times as long as it runs.
 _KEY = (Measurement.device_key, Measurement.protocol_digest)
@@ -64,13 +64,13 @@ MeasurementKey = tuple[str, str]
 
 
 def launch_variance(session: Session, device_key: str, protocol_digest: str) -> LaunchVariance:
-    """Returns the launch variance, pooled over measurements with at least two launches (in a partial index)."""
+    """Returns the variance between launches, pooled over the device's measurements with at least two launches."""
     key = (device_key, protocol_digest)
     return launch_variances(session, [key])[key]
 
 
 def launch_variances(session: Session, keys: Collection[MeasurementKey]) -> dict[MeasurementKey, LaunchVariance]:
-    """Returns key → launch variance, as in `launch_variance`."""
+    """Returns (device key, protocol digest) → the result of `launch_variance`."""
     device_keys, protocols = ({key[part] for key in keys} for part in (0, 1))
     pools: dict[MeasurementKey, list[tuple[int, float]]] = {key: [] for key in keys}
     asked = {"device_keys": sorted(device_keys), "protocols": sorted(protocols)}
@@ -101,8 +101,8 @@ _LIVE_TARGETS = _live_targets(any_of(Candidate.measurement_id, texts("ids")))
 def lock_live_targets(session: Session, measurement_ids: Collection[str]) -> list[tuple[Target, Job]]:
     """Locks and returns the live targets that have a candidate with one of these measurements, in the order of ids.
 
-    Their jobs are returned too, not locked, so that their constant columns need not be queried again. A target is live
-    if it has not ended and its job is running or paused (launches that ran at the pause count).
+    Each target is returned with its job, which is not locked: only constant columns of the job may be used. A target is
+    live if it has not ended and its job is running or paused (launches that ran at the pause count).
     """
     if not measurement_ids:
         return []
@@ -140,7 +140,7 @@ _CANDIDATES_OF = (
 
 
 def candidates_of(session: Session, measurement_ids: Collection[str]) -> Sequence[Candidate]:
-    """Returns candidates of live targets with these measurements, in the order of proposal within each target."""
+    """Returns candidates of live targets with these measurements. Within each target the order is that of proposal."""
     return session.scalars(_CANDIDATES_OF, {"ids": list(measurement_ids)}).all()
 
 
@@ -161,7 +161,7 @@ _COSTS = Prepared(
 
 
 class MeasuredCosts(NamedTuple):
-    """Costs of a measured architecture, from its first candidate; None without a candidate."""
+    """Computational costs of a measured architecture, copied from its first candidate; None without a candidate."""
 
     id: str
     translates: bool
@@ -172,12 +172,12 @@ class MeasuredCosts(NamedTuple):
 
 
 def costs(session: Session, measurement_ids: Collection[str]) -> dict[str, MeasuredCosts]:
-    """Returns measurement id → costs of its architecture."""
+    """Returns measurement id → computational costs of the measurement's architecture."""
     return {row.id: row for row in fetch(session, MeasuredCosts, _COSTS, {"ids": list(measurement_ids)})}
 
 
 class ReportingDevice(NamedTuple):
-    """A device that has reported launches: its facts and failed measurements."""
+    """A device that has reported launches: the facts that its agent reports, and its failed measurements."""
 
     id: str
     facts: Document
@@ -188,7 +188,7 @@ _REPORTING = Prepared(select(Device.id, Device.facts, Device.failing).where(any_
 
 
 def reporting_devices(session: Session, device_ids: Collection[str]) -> dict[str, ReportingDevice]:
-    """Returns device id → facts and failed measurements."""
+    """Returns device id → device's facts and failed measurements."""
     return {row.id: row for row in fetch(session, ReportingDevice, _REPORTING, {"ids": list(device_ids)})}
 
 
@@ -200,7 +200,7 @@ _DONE = Prepared(
 
 
 def done_results(session: Session, rows: Sequence[LaunchRow]) -> dict[str, list[LaunchResult]]:
-    """Returns measurement id → results of its done launches and of `rows`, which become done, oldest first."""
+    """Returns measurement id → results of its done launches and of `rows` (launches that become done), oldest first."""
     found: dict[str, list[tuple[Any, ...]]] = {row.measurement_id: [] for row in rows}
     if found:
         for measurement_id, *launch in _DONE.run(session, {"ids": list(found)}):
