@@ -1,8 +1,7 @@
 """Checks whether a launch's result is possible: compares memory, speed, time and energy with physical bounds, and the
 times of a generation with each other.
 
-The hardware facts that a device reports give upper bounds of the device's operations and bytes per second. The lowest
-of three bounds holds:
+Hardware facts that a device reports give upper bounds of operations and bytes per second. The lowest of three holds:
 
 1. Peak performance: cores × clock × maximum operations of a core per cycle, with generous values for unknown facts.
 2. The speed of a small kernel when the agent started (`agents.device.kernel`), with a margin because a runtime may have

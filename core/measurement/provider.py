@@ -36,9 +36,7 @@ class Provider:
 
     @property
     def on_nvidia(self) -> bool:
-        """Whether the provider uses an NVIDIA GPU. If so, the GPU's memory holds inputs and outputs, and NVML is
-        available.
-        """
+        """Whether the provider uses an NVIDIA GPU (inputs and outputs in the GPU's memory, state read by NVML)."""
         return self.hardware == "cuda"
 
     @property

@@ -1,5 +1,5 @@
-"""Covariances of ln perplexity of trained models: `Covariance` is hierarchical over several tables of trained models;
-`LengthScales` has a length scale for each feature within a single table.
+"""Covariances of ln perplexity of trained models, from published tables of training results: `Covariance` is
+hierarchical over several tables; `LengthScales` has a length scale for each feature within a single table.
 
 | symbol | here | meaning |
 | --- | --- | --- |
@@ -13,7 +13,7 @@
 
 All numbers are standard deviations in ln perplexity. The shape processes are Matérn 5/2 on ln block parameters, ln
 layers, ln d_model and ln d_inner in the units below. The deviations of unseen data were chosen so that the intervals
-hold for each of LTS's five tables when it is left out (docs/quality-laws.md, "Accuracy").
+hold for each of LTS's five tables when the table is left out (docs/quality-laws.md, "Accuracy").
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _NATS = 3.5
 
 @dataclass(frozen=True)
 class Deviation:
-    """Standard deviations, in ln perplexity, of the effects of one table of trained models."""
+    """Standard deviations, in ln perplexity, of effects that are specific to one table of trained models."""
 
     shift: float
     """Standard deviation of an offset common to all models of the table."""
@@ -80,7 +80,7 @@ UNSEEN_RECIPE = Deviation(shift=0.5, slope=0.05, scale=0.05, shape=0.012, embedd
 
 @dataclass(frozen=True)
 class Shared:
-    """Standard deviations, in ln perplexity, of effects other than the trend that all tables of a study share."""
+    """Standard deviations, in ln perplexity, of effects that all tables of a study share, besides the shared trend."""
 
     shape: float
     shape_by_tokens: float
@@ -119,7 +119,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Covariance:
-    """Hierarchical covariance of the residuals from the trend, over several tables of trained models."""
+    """Hierarchical covariance of residuals (ln perplexity minus trend), over several tables of trained models."""
 
     shared: Shared
     deviations: tuple[Deviation, ...]
@@ -133,7 +133,7 @@ class Covariance:
         return self.shared.row**2
 
     def between(self, first: Rows, second: Rows) -> Floats:
-        """(n, m) covariance of the ln perplexities of two sets of rows, without the noise of an evaluation."""
+        """(n, m) covariance between the ln perplexities of n and of m rows, without the noise of an evaluation."""
         shape = matern52(_columns(first, _SHAPE), _columns(second, _SHAPE))
         total = self.shared.shape**2 * shape
         stage: Floats | float = 1.0  # 1 if no table varies the tokens
@@ -155,7 +155,7 @@ class Covariance:
         return np.asarray(total)
 
     def _own(self, first: Rows, second: Rows, shape: Floats, stage: Floats | float, embedding: Floats) -> Floats:
-        """(n, m) covariance of rows of the same table due to the table's own effects."""
+        """(n, m) covariance between n and m rows of the same table, due to effects that only this table has."""
         own = self._of("shift", first)[:, None] ** 2 + self._of("embedding", first)[:, None] ** 2 * embedding
         own = own + np.outer(*(self._of("slope", rows) * (rows.log_tokens - LOG_TOKENS) for rows in (first, second)))
         own = own + np.outer(*(self._of("scale", rows) * (rows.trend - _NATS) for rows in (first, second)))
@@ -201,7 +201,7 @@ class Excess(NamedTuple):
 
 
 class LawOfFeatures(Protocol):
-    """Interface of a scaling law of one table, which predicts from features alone."""
+    """Interface of a scaling law fitted to one table. Such a scaling law predicts from features alone."""
 
     @property
     def origin(self) -> Origin: ...
@@ -246,7 +246,7 @@ class LengthScales:
         return mean if self.base is None else mean + self.slope * self.base.of_features(inputs)
 
     def between(self, first: Rows, second: Rows) -> Floats:
-        """(n, m) prior covariance of the ln perplexities of two sets of rows, without noise."""
+        """(n, m) prior covariance between the ln perplexities of n and of m rows, without noise."""
         return self.kernel.between(self._within_reach(first), self._within_reach(second), self.centre)
 
     def variance(self, rows: Rows) -> Floats:
@@ -254,7 +254,7 @@ class LengthScales:
         return self.kernel.variance(self._within_reach(rows), self.centre)
 
     def excess(self, shapes: Shapes, inputs: Floats) -> Excess:
-        """Distances of shapes beyond the table. Stacks more uniform than the table's count as within the range."""
+        """Distances of shapes beyond the ranges of the table. More uniform stacks than the table's have distance 0."""
         low = self.low.copy()
         for name in _UNEVENNESS:
             low[NAMES.index(name)] = min(0.0, low[NAMES.index(name)])
@@ -272,7 +272,7 @@ class LengthScales:
 
 
 def _columns(rows: Rows, units: dict[str, float], length: float = _LENGTH) -> Floats:
-    """(n, q) feature columns in units of their length scales."""
+    """(n, q) columns of the q features in `units`, each divided by the feature's length scale."""
     places = [NAMES.index(name) for name in units]
     return np.asarray(rows.inputs[:, places] / (np.array(list(units.values())) * length))
 
@@ -296,12 +296,12 @@ class Posterior:
     def of(
         cls, covariance: Covariance | LengthScales, rows: Rows, log_perplexity: Floats, factor: float = 1.0
     ) -> Posterior:
-        """Computes the posterior given these rows; `factor` scales all variances."""
+        """Computes the posterior given rows of trained models; `factor` scales all variances."""
         inverse = np.linalg.inv(np.linalg.cholesky(_noisy(covariance, rows)))
         return cls(covariance, rows, log_perplexity - rows.trend, inverse, factor)
 
     def after(self, rows: Rows, log_perplexity: Floats, factor: float) -> Posterior:
-        """Computes the posterior given further rows by a Cholesky update; `factor` scales all variances."""
+        """Adds further rows of trained models to the posterior by a Cholesky update; `factor` scales all variances."""
         seen, count = len(self.residuals), len(log_perplexity)
         near = self.covariance.between(rows, self.rows) @ self.inverse.T
         corner = np.linalg.inv(np.linalg.cholesky(_noisy(self.covariance, rows) - near @ near.T))
@@ -318,7 +318,7 @@ class Posterior:
         return np.concatenate([np.empty(0), *means])
 
     def _parts(self, asked: Rows) -> Iterator[tuple[Rows, Floats]]:
-        """Yields blocks of the rows, each with the covariance between the block and the posterior's rows."""
+        """Splits `asked` into chunks. Yields each chunk with its (n, m) covariance with the posterior's m rows."""
         for start in range(0, len(asked.trend), _CHUNK):
             part = asked.take(np.arange(start, min(start + _CHUNK, len(asked.trend))))
             yield part, self.covariance.between(part, self.rows)
@@ -333,7 +333,7 @@ class Posterior:
         return np.concatenate(means), np.concatenate(variances) * self.factor
 
     def ratio(self, asked: Rows, other: Rows) -> tuple[Floats, Floats]:
-        """(n,) mean and (n,) variance, with the noise of both trainings, of ln of the ratio to `other` (one row)."""
+        """(n,) mean and (n,) variance of ln(perplexity / perplexity of `other`, one row), with the noise of both."""
         base_near = self.covariance.between(other, self.rows)
         base_seen = self.inverse @ base_near[0]
         base_variance = float(self.covariance.variance(other)[0] - base_seen @ base_seen)
@@ -348,14 +348,14 @@ class Posterior:
         return np.concatenate(means), np.concatenate(variances) * self.factor
 
     def covariances(self, asked: Rows) -> tuple[Floats, Floats]:
-        """(n, n) posterior covariance of ln perplexities, and (n,) noise variance of training and evaluation."""
+        """(n, n) posterior covariance of ln perplexities; and (n,) noise variance of training and evaluation."""
         near = self.covariance.between(asked, self.rows) @ self.inverse.T
         prior = self.covariance.between(asked, asked)
         noise = self.covariance.variance(asked) - np.diagonal(prior)
         return (prior - near @ near.T) * self.factor, noise * self.factor
 
     def squared_mahalanobis(self, asked: Rows, log_perplexity: Floats) -> float:
-        """Squared Mahalanobis distance of the ln perplexities of further rows from their prediction."""
+        """Squared Mahalanobis distance of the ln perplexities of further rows from the predicted ln perplexities."""
         near = self.covariance.between(asked, self.rows) @ self.inverse.T
         expected = _noisy(self.covariance, asked) - near @ near.T
         residual = log_perplexity - asked.trend - self.covariance.between(asked, self.rows) @ self.weights
@@ -363,7 +363,7 @@ class Posterior:
 
 
 def _noisy(covariance: Covariance | LengthScales, rows: Rows) -> Floats:
-    """(n, n) covariance of the observed ln perplexities of rows, including the noise of evaluations."""
+    """(n, n) covariance of the observed ln perplexities of n rows, including the noise of evaluations."""
     observed = covariance.between(rows, rows)
     observed[np.diag_indices_from(observed)] += covariance.row_variance
     return observed

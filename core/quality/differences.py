@@ -1,8 +1,9 @@
-"""Differences of an architecture from the tables' models in features that no table varies, and their possible effects
-on ln perplexity.
+"""Differences of an architecture from the models of published training results (tables) in features that no table
+varies, and the possible effects of these differences on ln perplexity.
 
 The effects are not fitted. Each effect has a stated prior: the standard deviation of a slope over the difference.
-Effects that two architectures share cancel in the ratio of their perplexities; an owner's trainings determine effects.
+Effects that two architectures share cancel in the ratio of the two perplexities. An owner's trainings determine
+effects.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ DEVIATIONS = np.array([difference.deviation for difference in DIFFERENCES])
 
 
 def differences(shapes: Shapes, controlled: ControlledVariables) -> Floats:
-    """(n, a) differences of n architectures, with the columns of `DIFFERENCES`; 0 for no difference from the tables."""
+    """(n, len(DIFFERENCES)) differences of n architectures from the tables' models; 0 for no difference."""
     attention = shapes.kind == ATTENTION
     inner = shapes.kind == FEED_FORWARD
     convolution = shapes.kind == SHORT_CONV

@@ -1,9 +1,9 @@
-"""Features of an architecture for scaling laws (twelve exact numbers), and trends, a scaling law's parametric part.
+"""Features of an architecture for scaling laws (twelve exact numbers), and trends (parametric parts of scaling laws).
 
 All features are natural logarithms of counts and widths, or ratios. An empty sum (no feed-forward blocks, no attention)
-counts as one, with the logarithm 0, which is far from every table of trained models. A short convolution is half a
-layer, like the attention that the convolution replaces. The inner width of a gated block counts 1.5 times, because an
-ungated block of this width has as many parameters.
+counts as one, with the logarithm 0, and 0 is far from the values in published tables of trained models. A short
+convolution is half a layer, like the attention that the convolution replaces. The inner width of a gated block counts
+1.5 times, because an ungated block of this width has as many parameters.
 
 A trend is a sum of power laws in nats per token, up to an offset and a scale of each table.
 
@@ -68,7 +68,7 @@ BLOCK_NAMES = (*BLOCK_KINDS, "gated_feed_forward", "grouped_attention")
 
 
 def names_of_blocks(shapes: Shapes) -> NDArray[np.int64]:
-    """(n, L) index of each block's kind in `BLOCK_NAMES`; -1 if there is no block."""
+    """(n, L) index into `BLOCK_NAMES` of each block of n models with at most L blocks; -1 for no block."""
     grouped = (shapes.kind == _ATTENTION) & ((shapes.kv_width < shapes.width) | (shapes.window > 0))
     kinds = np.where(shapes.gated, BLOCK_NAMES.index("gated_feed_forward"), shapes.kind)
     return np.where(grouped, BLOCK_NAMES.index("grouped_attention"), kinds).astype(np.int64)
@@ -113,7 +113,7 @@ def _log(values: NDArray[np.generic], least: float = 1.0) -> Floats:
 
 
 def _trend(inner: NDArray[np.bool_], apart: Floats) -> Floats:
-    """(n,) correlation of the inner widths with the position among the feed-forward blocks; 0 if all are equal."""
+    """(n,) correlation, over a model's feed-forward blocks, of inner width and position; 0 if all widths are equal."""
     place = np.where(inner, np.cumsum(inner, 1), 0).astype(np.float64)
     place = np.where(inner, place - (place.sum(1) / np.maximum(inner.sum(1), 1))[:, None], 0.0)
     norm = np.sqrt((place**2).sum(1) * (apart**2).sum(1))
@@ -181,8 +181,9 @@ class BudgetTrend:
 
     @classmethod
     def fit(cls, inputs: Floats, log_tokens: Floats, log_perplexity: Floats, table: NDArray[np.int64]) -> BudgetTrend:
-        """Fits the trend by robust least squares to n rows of several tables (`table` from 0), each with an offset and
-        a slope over tokens relative to the first table. Parameters are rounded, so that stored parameters are exact.
+        """Fits the trend by robust least squares to n rows of several tables (`table`: index of each row's table). Each
+        later table has an offset and a slope over tokens relative to the first table. Parameters are rounded, so that
+        stored parameters are exact.
         """
         from scipy.optimize import least_squares
 

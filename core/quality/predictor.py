@@ -32,7 +32,7 @@ ALIKE = 2.0
 
 @dataclass(frozen=True)
 class Origin:
-    """Metadata of a predictor: data and training of the predicted perplexities; `NOT_STATED` if unknown."""
+    """Metadata of a predictor: data and training that the predicted perplexities are for; `NOT_STATED` if unknown."""
 
     name: str
     title: str
@@ -52,7 +52,7 @@ class Origin:
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """Predictions for n architectures; each is a perplexity, or a ratio of two perplexities."""
+    """Predictions for n architectures: n perplexities, or n ratios of two perplexities."""
 
     log_perplexity: Floats
     half_width: Floats
@@ -92,7 +92,7 @@ def in_short(tokens: float) -> str:
 
 
 def _scaled(tokens: float, units: Mapping[float, str]) -> str:
-    """The number with three digits in the largest unit that fits the rounded number; in full below all units."""
+    """The number with three digits in the largest fitting unit (`units`: size → name); in full if below all units."""
     for size, unit in units.items():
         if float(f"{tokens:.3g}") >= size:
             return f"{rounded(tokens / size, 3)}{unit}"
@@ -111,7 +111,7 @@ class Pace:
     @classmethod
     def fitted(cls, flops: ArrayLike, seconds: ArrayLike, segment: int) -> Pace:
         """Fits the pace to trainings with these FLOPs and seconds per token, by non-negative least squares of the
-        relative error. Trainings of similar size determine only the seconds per FLOP, which is their median.
+        relative error. If all trainings have similar sizes, only the seconds per FLOP are fitted (median).
         """
         from scipy.optimize import nnls
 
@@ -170,23 +170,23 @@ class PerplexityPredictor(ABC):
 
     @property
     def train_tokens(self) -> float | None:
-        """Training tokens that predictions are for; None for a predictor of one budget, or for a duration."""
+        """Training tokens that predictions are for; None if the budget is fixed, or is a duration."""
         return None
 
     @property
     def train_time(self) -> TrainingTime | None:
-        """Duration of training that predictions are for; None if the budget is a number of tokens."""
+        """Duration of training that predictions are for; None if the budget is not a duration."""
         return None
 
     @property
     def train_budget(self) -> str:
-        """The training budget of predictions in words; empty for a predictor of one budget."""
+        """The training budget of predictions in words; empty if the predictor has one fixed budget."""
         if self.train_time is not None:
             return f"as many tokens as {self.train_time} take"
         return "" if self.train_tokens is None else f"{in_words(self.train_tokens)} tokens"
 
     def tokens(self, shapes: Shapes) -> Floats | None:
-        """(n,) training tokens of each prediction; None for a predictor of one budget."""
+        """(n,) training tokens that each prediction is for; None if the predictor has one fixed budget."""
         return None
 
     def predicts_as(self, other: PerplexityPredictor) -> bool:
@@ -221,7 +221,7 @@ class PerplexityPredictor(ABC):
 
     @property
     def token_range(self) -> tuple[float, float] | None:
-        """Least and most training tokens in the predictor's data; None for a predictor of one budget."""
+        """Least and most training tokens in the predictor's data; None if the predictor has one fixed budget."""
         return None
 
     def at_tokens(self, train_tokens: float) -> Self:
@@ -258,8 +258,8 @@ class PerplexityPredictor(ABC):
 
     @abstractmethod
     def out_of_sample(self, shapes: Shapes, log_perplexity: ArrayLike) -> tuple[Prediction, NDArray[np.bool_]]:
-        """Leave-one-out predictions of trained models, and (n,) a mask of the models in the predictor's data."""
+        """Pair: leave-one-out predictions of n trained models, and (n,) mask of the models in the predictor's data."""
 
     @abstractmethod
     def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:
-        """Names of the features beyond the range of the predictor's data, for each architecture."""
+        """For each architecture, the names of the features beyond the range of the predictor's data."""

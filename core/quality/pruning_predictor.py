@@ -9,8 +9,8 @@
 | x | `_regressors` | (5,) ln k times: 1, s(l), ln of the share of parameters left out, shares of two kinds of cuts |
 | β | `_Fit.mean` | (5,) weights with the prior N(0, `PRIOR_STD`²): losses add up |
 
-1. Measure the losses of single cuts. The losses do not simply add up, because many harmless cuts may be harmful
-   together.
+1. Measure the losses of single cuts (narrowed or removed parts of the model). The losses do not simply add up, because
+   many harmless cuts may be harmful together.
 2. Fit the Bayesian linear regression s(loss) = s(l) + x·β (Rasmussen & Williams 2006, §2.1) to evaluated combinations
    of cuts.
 3. Calibrate the intervals by leave-one-out predictions of the combinations.
@@ -53,7 +53,7 @@ MIN_DEVIATION = 0.05
 
 @dataclass(frozen=True, eq=False)
 class PruningPredictor(PerplexityPredictor):
-    """Predicts the perplexity of submodels of one parent, on the text on which the parent's cuts were measured."""
+    """Predicts the perplexity of submodels of one parent model, for the text that the cuts were measured on."""
 
     origin: Origin
     table: PruningTable
@@ -113,7 +113,7 @@ class PruningPredictor(PerplexityPredictor):
         return np.where(alignment.is_part, self.parent_log_perplexity + loss, np.inf)
 
     def ratio(self, shapes: Shapes, reference: Shapes) -> Prediction:
-        """Predicts ratios of perplexities. Errors of submodels count as independent; the parent has no error."""
+        """Predicts ratios of perplexities. Errors of two submodels count as independent; the parent has no error."""
         alignment, against = self._aligned(shapes), self._aligned(reference)
         loss, half_width = self._loss(shapes, alignment)
         other, other_half_width = self._loss(reference, against)
@@ -148,8 +148,8 @@ class PruningPredictor(PerplexityPredictor):
     # The regression -----------------------------------------------------------------------------------------------
 
     def _loss(self, shapes: Shapes, alignment: Alignment) -> tuple[Floats, Floats]:
-        """(n,) added loss in nats per token and (n,) half-width of the loss's interval. The loss is inf for an
-        architecture that is not a submodel.
+        """Pair: (n,) loss added to the parent's, nats per token, and (n,) half-width of its interval. The loss is inf
+        for an architecture that is not a submodel.
         """
         is_part, is_cut = alignment.is_part, shapes.total_parameters != self.table.shapes.total_parameters[0]
         rows, fitted = self._regressors(shapes, alignment), self._fit
@@ -202,7 +202,7 @@ def _log_count(alignment: Alignment) -> Floats:
 
 
 def _noise(alignment: Alignment) -> Floats:
-    """(n,) standard deviation of each residual, divided by the standard deviation for e cuts."""
+    """(n,) standard deviation of each residual relative to a model with e (2.718) cuts."""
     return np.asarray((1 + _log_count(alignment)) / 2)
 
 
@@ -211,7 +211,7 @@ def _squashed(loss: Floats) -> Floats:
 
 
 def _fit(rows: Floats, targets: Floats) -> _Fit:
-    """Fits the posterior of β. The residual's standard deviation maximises the likelihood of left-out combinations."""
+    """Fits the posterior of β. The fitted standard deviation of residuals maximises the leave-one-out likelihood."""
     from scipy.stats import t as student
 
     deviations = np.geomspace(MIN_DEVIATION, 1.5, 40)

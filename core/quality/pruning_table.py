@@ -47,7 +47,7 @@ _WIDTHS = {"n_head", "d_head", "n_kv_head", "d_inner"}
 
 @dataclass(frozen=True)
 class Cut:
-    """Loss, in nats per token, of a model in which one part is narrowed to a share and the rest is complete.
+    """Loss, in nats per token, of a model with one part narrowed to a share of the full width and the rest complete.
 
     `shares` rise to 1, where the loss is 0. The loss is piecewise linear, and extrapolated below the least share.
     """
@@ -80,7 +80,7 @@ WHOLE = Cut((0.5, 1.0), (0.0, 0.0))
 
 @dataclass(frozen=True)
 class BlockPruning:
-    """Losses of cuts of one block of the parent."""
+    """Losses of the possible cuts of one block of the parent model."""
 
     dropped: Loss
     """Loss after dropping the block, in nats per token."""
@@ -128,7 +128,7 @@ class PruningTable:
 
     @classmethod
     def trivial(cls, parent: Architecture) -> PruningTable:
-        """Returns a table of equal losses, for alignments without measured losses."""
+        """Returns a table with equal losses of all cuts, to align models with a parent without measured losses."""
         return cls(parent, tuple(BlockPruning(1.0, WHOLE, 0.0) for _ in parent.blocks), WHOLE)
 
     def align(self, shapes: Shapes) -> Alignment:
@@ -238,7 +238,7 @@ def cannot_be_cut(parent: Architecture) -> str | None:
 
 
 def _has_confusable_attention(parent: Architecture) -> bool:
-    """Whether `PruningTable.align` cannot distinguish two attention blocks that differ."""
+    """Whether the parent has two different attention blocks that `PruningTable.align` cannot distinguish."""
     computed = dict[object, object]()
     for block in parent.blocks:
         if isinstance(block, Attention):
@@ -254,7 +254,7 @@ def _has_confusable_attention(parent: Architecture) -> bool:
 
 
 def _check_frame(child: Architecture, parent: Architecture) -> None:
-    """Checks all fields of the child except for `blocks`."""
+    """Raises `InvalidInput` if a field of the child, except for `blocks`, does not permit a submodel of the parent."""
     if child.embedding_factor != parent.embedding_factor:
         what = "the embedding is scaled by √d_model, which a narrower model changes"
         raise no_part(what, "embedding.scaled", child.embedding_factor)
@@ -271,7 +271,7 @@ def _check_frame(child: Architecture, parent: Architecture) -> None:
 
 
 def _frame(architecture: Architecture) -> dict[str, Any]:
-    """Value of every field except for `blocks`, by path, with defaults resolved."""
+    """Path of a field → value, for all fields of the architecture except for `blocks`, with defaults resolved."""
     frame = architecture.model_dump(mode="json", exclude={"blocks", *_STATED})
     frame["final_norm"] = architecture.has_final_norm
     frame["embedding"] |= {

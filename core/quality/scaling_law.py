@@ -1,15 +1,16 @@
-"""The scaling law, which predicts perplexity from shape and training tokens by a posterior given trained models.
+"""Scaling laws predict perplexity from shape and training tokens, by a Gaussian posterior given trained models.
 
 A scaling law of one table of trained models uses a length scale for each feature
 (`core.quality.covariance.LengthScales`). A scaling law of several tables uses a study with a hierarchical prior, which
 models the training budget and transfers to data that no table has. An owner's trainings refine such a scaling law to
 predict perplexities on the owner's data:
 
-1. The study's rows give a posterior for a further table, with the deviations of another recipe or other data.
+1. The study's rows give a posterior for a further table (the owner's), with the deviations of another recipe or other
+   data.
 2. The owner's trainings, each with one or more points of the learning curve, are rows of the further table.
 3. The squared Mahalanobis distance of these rows from their prediction scales all deviations (Student's t).
 4. Beyond the shapes and tokens of the rows, stated deviations are added. Effects that two models share cancel in the
-   ratio of their perplexities.
+   ratio of the two perplexities.
 
 `core.quality.covariance` defines the symbols.
 """
@@ -58,7 +59,7 @@ _EARLY_RATIO = 0.05
 
 
 class OwnTrainings(NamedTuple):
-    """An owner's trainings as rows, one for each used point of each learning curve."""
+    """An owner's trainings: n rows, one for each used point of each training's learning curve."""
 
     inputs: Floats
     """(n, 12) features of the shapes."""
@@ -74,7 +75,7 @@ class OwnTrainings(NamedTuple):
         return len(np.unique(self.model))
 
     def take(self, kept: NDArray[np.bool_]) -> OwnTrainings | None:
-        """Returns the rows of this mask; None if the mask is empty."""
+        """Returns the rows that the mask selects; None if the mask selects no row."""
         return OwnTrainings._make(column[kept] for column in self) if kept.any() else None
 
 
@@ -159,7 +160,7 @@ class ScalingLaw(PerplexityPredictor):
         return replace(self, train_time=time) if self.study.budgets else super().in_time(time)
 
     def refined(self, own: OwnTrainings, origin: Origin) -> ScalingLaw:
-        """Returns the scaling law refined by these trainings, which predicts perplexities on the trainings' data."""
+        """Returns a scaling law, refined by these trainings, for perplexities on the trainings' data."""
         return replace(self, own=own, origin=origin, same_recipe=False, base=self.origin.name)
 
     def predicts_as(self, other: PerplexityPredictor) -> bool:
@@ -231,7 +232,7 @@ class ScalingLaw(PerplexityPredictor):
 
     @property
     def token_range(self) -> tuple[float, float] | None:
-        """Range of the training tokens in the scaling law's data; the range of all tables if no table has the data."""
+        """Range of training tokens in the data of the scaling law; in all tables for a scaling law of other data."""
         if not self.study.budgets:
             return None
         ranges = [] if self.own is None else [np.exp(self.own.log_tokens)]
@@ -279,7 +280,7 @@ class ScalingLaw(PerplexityPredictor):
         return prior.after(asked, own.log_perplexity, factor)
 
     def _rows(self, inputs: Floats, apart: Floats, log_tokens: Floats) -> Rows:
-        """Rows of predicted models on the scaling law's data."""
+        """Converts models to predict into rows, with the table and data set that the scaling law predicts for."""
         count, tables = len(inputs), len(self.study.tables)
         table = self.asked if self.same_recipe and self.asked is not None else tables
         data = tables if self.asked is None else int(self.study.rows.data[self.study.table == self.asked][0])
@@ -294,8 +295,8 @@ class ScalingLaw(PerplexityPredictor):
         )
 
     def _points(self, shapes: Shapes, log_tokens: Floats | None = None, *, of_ratio: bool = False) -> _Points:
-        """Rows of predicted architectures, with their distances beyond the data. The owner's trainings narrow the range
-        of tokens for perplexities, but for ratios the range also includes the tables' range.
+        """Rows of architectures to predict, with the distances beyond the data. For perplexities, an owner's trainings
+        determine the range of tokens; for ratios, the range also includes the tables' tokens.
         """
         inputs = features(shapes)
         log_tokens = self.log_tokens(shapes) if log_tokens is None else log_tokens
@@ -315,7 +316,7 @@ class ScalingLaw(PerplexityPredictor):
 
 @dataclass(frozen=True, eq=False)
 class _Points:
-    """Rows of n predicted architectures, with their distances beyond the scaling law's data."""
+    """Rows of n architectures to predict, with the distances of these rows beyond the scaling law's data."""
 
     rows: Rows
     excess: Excess

@@ -1,5 +1,5 @@
-"""Studies: tables of trained models and priors, from which scaling laws are made. `scripts/make_quality_laws.py` makes
-the shipped studies, which are JSON files, from the tables in `tests/golden`.
+"""Studies: published tables of trained models with a prior. Scaling laws are made from studies.
+`scripts/make_quality_laws.py` makes the shipped studies, which are JSON files, from the tables in `tests/golden`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Hierarchy:
 
 @dataclass(frozen=True, eq=False)
 class ScalingStudy:
-    """Tables of trained models with their prior, from which scaling laws are made."""
+    """Published tables of trained models, with a prior. A scaling law is made from a study."""
 
     name: str
     prior: Hierarchy | LengthScales
@@ -107,7 +107,7 @@ class ScalingStudy:
 
     @cached_property
     def _beginning(self) -> tuple[float, float]:
-        """ln of the least tokens of the trend, and the trend's mean slope there, in nats per e-fold fewer tokens."""
+        """ln of the least tokens for the trend; and the trend's mean slope there, nats per e-fold fewer tokens."""
         least, step = float(np.log(min(table.min_tokens for table in self.tables) / 2)), 0.01
         there, later = (self._trend(self.inputs, np.full(len(self.inputs), at)) for at in (least, least + step))
         return least, float((there - later).mean() / step)
@@ -134,8 +134,8 @@ class ScalingStudy:
         return {}
 
     def posterior(self, *, of_known_data: bool) -> Posterior:
-        """Returns the posterior for a further table, on the data of a table or on other data. The posterior is cached
-        and shared by all scaling laws of the study.
+        """Returns the posterior for a further table of trained models. `of_known_data`: whether the further table has
+        the data of a study's table. The posterior is cached and shared by all scaling laws of the study.
         """
         if of_known_data not in self._posteriors:
             prior, factor = self.prior, 1.0
@@ -150,13 +150,13 @@ class ScalingStudy:
         return self._posteriors[of_known_data]
 
     def differences(self, shapes: Shapes) -> Floats:
-        """(n, a) differences from the tables' models in features that no table varies (`core.quality.differences`)."""
+        """(n, len(DIFFERENCES)) differences from the tables' models in features that no table varies."""
         if isinstance(self.prior, LengthScales):
             return np.zeros((len(shapes), len(DEVIATIONS)))
         return differences(shapes, self.prior.controlled)
 
     def excess(self, shapes: Shapes, inputs: Floats, low: Floats, high: Floats) -> Excess:
-        """Distances of shapes beyond the data, whose features range from `low` to `high`."""
+        """Distances of n shapes beyond the data. The features of the data range from `low` to `high` (12,)."""
         if isinstance(self.prior, LengthScales):
             return self.prior.excess(shapes, inputs)
         places = [NAMES.index(name) for name in RANGES]
@@ -167,11 +167,11 @@ class ScalingStudy:
         return Excess((*RANGES, *DIFFERENCE_NAMES), columns, columns.sum(1), (_OUTSIDE * outside.sum(1)) ** 2)
 
     def with_rows(self, inputs: Floats, log_tokens: Floats, table: Places, log_perplexity: Floats) -> ScalingStudy:
-        """Returns the study with these rows of trained models and the same prior."""
+        """Returns a study with these rows instead of the present rows of trained models, and the same prior."""
         return replace(self, inputs=inputs, log_tokens=log_tokens, table=table, log_perplexity=log_perplexity)
 
     def without(self, left: NDArray[np.bool_]) -> ScalingStudy:
-        """Returns the study without the rows of this mask."""
+        """Returns the study without the rows that the mask `left` selects."""
         kept = ~left
         return self.with_rows(self.inputs[kept], self.log_tokens[kept], self.table[kept], self.log_perplexity[kept])
 

@@ -140,8 +140,9 @@ def find_law(name_or_file: str) -> PerplexityPredictor:
 
 def family(architecture: Architecture) -> str | None:
     """Family of an architecture. llama has rotary positions and gated feed-forward; gpt2 has other absolute positions,
-    or rotary positions without gates; transformer-xl has relative positions. None for models that no table covers:
-    encoders, translation models, recurrent stacks without positions, and models with a feature named by `unstudied`.
+    or rotary positions without gates; transformer-xl has relative positions. None for kinds of models that no published
+    table contains: encoders, translation models, recurrent stacks without positions, and models with a feature named by
+    `unstudied`.
     """
     if unstudied(architecture) is not None:
         return None
@@ -158,7 +159,7 @@ def family(architecture: Architecture) -> str | None:
 
 
 def unstudied(architecture: Architecture) -> str | None:
-    """Name of a feature that no model in the scaling laws' tables has; None if the decoder has no such feature."""
+    """Name of a feature of the architecture that no published trained model has; None if there is no such feature."""
     if architecture.norms_update:
         return f"norm {architecture.norm}"
     if any(isinstance(block, Attention) and block.qk_norm == "whole" for block in architecture.blocks):
@@ -177,7 +178,7 @@ def unstudied(architecture: Architecture) -> str | None:
 
 
 def own_data_law(family: str) -> ScalingLaw | None:
-    """Returns the scaling law of this family for data that no table has; None if there is none."""
+    """Returns the family's scaling law for the user's own data (data of no published table); None if there is none."""
     name = f"own-data-{family}"
     if name not in _SHARED:
         return None
@@ -189,8 +190,8 @@ def own_data_law(family: str) -> ScalingLaw | None:
 def law_for(subject: Architecture | SearchSpace) -> PerplexityPredictor | None:
     """Returns the default scaling law of the family of an architecture or a space; None if there is none.
 
-    All architectures of a space have one scaling law, so that predictions are comparable. Mixtures of blocks, such as
-    SRU++, have the scaling law of their positions and head, although their predictions may be extrapolated.
+    All architectures of a space have the same scaling law, so that predictions are comparable. Mixtures of blocks, such
+    as SRU++, have the scaling law of their positions and head, although their predictions may be extrapolated.
     """
     architecture = subject.example if isinstance(subject, SearchSpace) else subject
     own = family(architecture)
@@ -198,7 +199,7 @@ def law_for(subject: Architecture | SearchSpace) -> PerplexityPredictor | None:
 
 
 def laws_for_table(architectures: Sequence[Architecture]) -> list[PerplexityPredictor | None]:
-    """For each architecture of a table, the scaling law of its family that extrapolates least over the table."""
+    """For each architecture of a table, the scaling law of the family with the least extrapolation for the table."""
     families = [family(architecture) for architecture in architectures]
 
     def nearest(name: str | None) -> PerplexityPredictor | None:

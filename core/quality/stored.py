@@ -123,7 +123,7 @@ class _Stored(_About):
 
 
 class _OwnTrainings(_Part):
-    """Columns of n rows of an owner's trainings."""
+    """The n rows of an owner's trainings in the stored JSON, by column."""
 
     training: tuple[int, ...]
     tokens: tuple[Positive, ...]
@@ -366,7 +366,7 @@ def _own(stored: _OwnTrainings) -> OwnTrainings:
 
 
 def summary(law: PerplexityPredictor) -> dict[str, Any]:
-    """Returns the fields of `QualityLawView`, which describe a predictor without the training data."""
+    """Returns the fields of `QualityLawView`: a description of the predictor, without the data of the fit."""
     scales = law.study.prior if isinstance(law, ScalingLaw) else None
     return {
         **{name: getattr(law.origin, name) for name in _ORIGIN if name != "how"},

@@ -38,8 +38,8 @@ _FOLDS = 10
 
 
 def fit_table(shapes: Shapes, log_perplexity: ArrayLike, origin: Origin, base: ScalingLaw | None = None) -> ScalingLaw:
-    """Fits a scaling law to these models. The prior mean is the prediction of `base`, the scaling law of another table,
-    if given. Deterministic.
+    """Fits a scaling law to these models. If `base` (the scaling law of another table) is given, the predictions of
+    `base` are the prior mean. Deterministic.
 
     Raises `InvalidInput` if there are fewer than five different models, if a perplexity is not finite, or if all
     perplexities are equal.
@@ -81,7 +81,7 @@ def law_of_table(origin: Origin, scales: LengthScales, inputs: Floats, log_perpl
 
 
 def folds(inputs: Floats) -> list[NDArray[np.bool_]]:
-    """Returns the masks of ten random folds. Deterministic. Models with equal features are in the same fold."""
+    """Returns the masks of up to ten random folds of rows. Deterministic. Rows with equal features share a fold."""
     _, first, shape = np.unique(inputs, axis=0, return_index=True, return_inverse=True)
     shapes = len(first)
     drawn = np.empty(shapes)
@@ -91,7 +91,7 @@ def folds(inputs: Floats) -> list[NDArray[np.bool_]]:
 
 
 def cross_validated(shapes: Shapes, log_perplexity: ArrayLike, base: ScalingLaw | None = None) -> Prediction:
-    """Predicts each model by a scaling law fitted to the other folds. Raises the same errors as `fit_table`."""
+    """Predicts each model by a scaling law fitted without the model's fold. Raises the same errors as `fit_table`."""
     truth = np.asarray(log_perplexity, dtype=np.float64)
     logs, widths, beyond = np.empty(len(truth)), np.empty(len(truth)), np.empty(len(truth))
     for left in folds(rounded_features(shapes)):
@@ -142,9 +142,9 @@ def _check(inputs: Floats, logs: Floats) -> None:
 
 
 def _calibrated(scores: Floats, shapes: int) -> tuple[float, float]:
-    """Computes the factor of all standard deviations and the quantile of Student's t from standardised leave-one-out
-    residuals. Models of one shape count as one model. The fitted kernel costs up to 8 degrees of freedom. The prior is
-    worth 4 residuals of size 1.
+    """Returns a pair from standardised leave-one-out residuals: the factor of all standard deviations, and the quantile
+    of Student's t. Models of one shape count as one model. The fitted kernel costs up to 8 degrees of freedom. The
+    prior is worth 4 residuals of size 1.
     """
     from scipy.stats import t
 

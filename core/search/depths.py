@@ -1,4 +1,4 @@
-"""Root search for the deepest stock model within the limits. Few launches suffice because cost rises with depth.
+"""Root search for the deepest stock model within the limits, by few measurements because cost rises with depth.
 
 1. Measure the shallowest and the fifth depth, which give the cost of a layer.
 2. Extrapolate linearly from the two measured depths nearest to the limits. Measure the deepest depth that is predicted
@@ -29,7 +29,7 @@ SECOND = 4
 
 @dataclass(frozen=True)
 class Depth:
-    """Measured figures of the stock model with one depth; None for a figure that is not measured."""
+    """Measured figures of the stock model with a certain number of blocks; None for a figure that is not measured."""
 
     blocks: int
     """Number of blocks, which identifies the depth."""
@@ -55,8 +55,8 @@ class Depth:
 def next_depths(
     measured: Sequence[Depth], stock: Sequence[Architecture], problem: Problem, most: int = MOST_DEPTHS
 ) -> Sequence[Architecture]:
-    """Returns the stock models to measure next, from `stock` in order of depth. Returns all at once unless the goal is
-    the best model within limits. Empty when the search has converged or `most` depths are measured.
+    """Returns the stock models to measure next, a part of `stock` (in order of depth). Returns all of `stock` at once
+    unless the goal is the best model within limits. Empty when the search has converged or `most` depths are measured.
     """
     if problem.goal != Goal.BEST_WITHIN_LIMITS:
         return () if measured else stock
@@ -81,8 +81,8 @@ def predicted_within(measured: Sequence[Depth], stock: Sequence[Architecture], p
 def _bracket(
     measured: Sequence[Depth], stock: Sequence[Architecture], problem: Problem
 ) -> tuple[list[int], int | None]:
-    """Returns the indices of the unmeasured depths between the deepest measured depth within the limits and the first
-    depth beyond the limits, and the predicted index of the deepest depth within the limits.
+    """Returns a pair: the indices of the unmeasured depths between the deepest measured depth within the limits and the
+    first measured depth beyond the limits; and the predicted index of the deepest depth within the limits, or None.
     """
     indices = {len(architecture.blocks): index for index, architecture in enumerate(stock)}
     tried = {indices[depth.blocks]: depth for depth in measured if depth.blocks in indices}
@@ -96,7 +96,10 @@ def _bracket(
 
 
 def _deepest_within(shares: Mapping[int, Sequence[float]], low: int, high: int, count: int) -> int:
-    """Index of the deepest depth within the limits, by the line through the two measured depths nearest the bracket."""
+    """Predicted index of the deepest depth within the limits, by the line through the two measured depths nearest to
+    `low` or `high` (bracket). `shares`: index of a depth → each figure divided by its limit. `count` is the number of
+    depths.
+    """
     first, second = sorted(sorted(shares, key=lambda index: (min(abs(index - low), abs(index - high)), index))[:2])
     last = count - 1
     for at, then in zip(shares[first], shares[second], strict=True):

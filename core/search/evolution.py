@@ -62,8 +62,9 @@ _DEFAULT_SIZES = {"parents": 20, "mutants": 40, "crossovers": 40}
 
 
 class LtsSettings(BaseModel):
-    """Settings of LTS. Numbers of parents, mutants and crossovers that are not given share the rest of the population
-    in the ratio 1 : 2 : 2. If no size is given, the population follows from the job's budget (`fitted_population`).
+    """Settings of Lightweight Transformer Search. The numbers of parents, mutants and crossovers that are not given
+    share the rest of the population in the ratio 1 : 2 : 2. If no size is given, the population follows from the job's
+    budget (`fitted_population`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -118,7 +119,7 @@ class LtsSettings(BaseModel):
         return self
 
     def fitted(self, problem: Problem) -> LtsSettings:
-        """Returns these settings with a population that fits the budget, or unchanged if any size is given."""
+        """Returns the settings with a population that fits the problem's budget, or unchanged if any size is given."""
         if self.model_fields_set & {"population", *_DEFAULT_SIZES}:
             return self
         rest = {name: getattr(self, name) for name in self.model_fields_set}
@@ -206,8 +207,8 @@ def _at_least_one_parent(parts: dict[str, int], given: dict[str, int]) -> dict[s
 
 
 def shared(total: int, given: Mapping[str, int], defaults: Mapping[str, int]) -> dict[str, int]:
-    """Returns `defaults` with the `given` parts replaced and the remaining parts scaled, so that all parts add up to
-    `total` (largest-remainder rounding, earlier part first). If every part is given, the sum is not checked.
+    """Splits `total` into the sizes of named parts (largest-remainder rounding, earlier part first): `given` sizes, and
+    `defaults` in proportion for the other parts. If every part is given, the sum is not checked.
     """
     free = {name: size for name, size in defaults.items() if name not in given}
     left = total - sum(given.values())
@@ -227,8 +228,8 @@ OFFSPRING = "offspring"
 
 
 class Nsga2Settings(BaseModel):
-    """Settings of NSGA-II: pymoo's defaults for integer variables, LTS's number of generations and, if the job has no
-    budget, LTS's population.
+    """Settings of NSGA-II. The defaults are pymoo's for integer variables, LTS's number of generations and, if the job
+    has no budget, LTS's population.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -245,7 +246,7 @@ class Nsga2Settings(BaseModel):
 
 
 class Nsga2(PopulationSearch):
-    """NSGA-II's survival, tournament, simulated binary crossover and polynomial mutation."""
+    """The algorithm NSGA-II: survival, tournament, simulated binary crossover and polynomial mutation."""
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
 """Acquisition functions of the search by prediction, which rate a batch of candidates by Monte Carlo.
 
-- `expected_improvement`: expected improvement of the best quality within the limits (constrained qEI).
+- `expected_improvement`: expected improvement of the best quality (score by the proxy) within the limits (constrained
+  qEI).
 - `expected_hypervolume_improvement`: expected improvement of the hypervolume of (quality, latency, memory) against a
   reference point (qEHVI).
 
@@ -38,7 +39,7 @@ DIGITS = 6
 
 @dataclass(frozen=True)
 class Batch:
-    """Selected rows of a pool, best first, and their joint expected gain.
+    """Selected rows of a pool (candidates with forecasts), best first, and the joint expected gain of these rows.
 
     `gain` is relative to the present optimum: infinite if there is no optimum yet, 0 if no gain is possible.
     """
@@ -151,7 +152,7 @@ def expected_hypervolume_improvement(
 
 
 def least_violation(pool: Pool, problem: Problem, reached: float, count: int) -> Batch:
-    """Selects the candidates with the least predicted violation, if no candidate is expected to be within the limits.
+    """Selects the candidates with the least predicted violation of limits, if none is expected within the limits.
 
     `reached` is the least measured violation (`Problem.violation`); `gain` is the predicted decrease of the violation.
     """
@@ -164,14 +165,16 @@ def least_violation(pool: Pool, problem: Problem, reached: float, count: int) ->
 
 
 def _errors(error_quantiles: Floats, candidates: int, rng: np.random.Generator) -> Floats:
-    """(samples, candidates) prediction errors: every quantile once per candidate, shared in every other sample."""
+    """(samples, candidates) prediction errors: for each candidate, each quantile once. In every other sample, all
+    candidates have the same error; in the remaining samples, the order is random.
+    """
     errors = np.tile(error_quantiles[:, None], (1, candidates))
     errors[1::2] = rng.permuted(errors[1::2], axis=0)
     return errors
 
 
 def _in_time(forecast: Forecast, problem: Problem, z: float | Floats) -> NDArray[np.bool_]:
-    """(n,) mask of the candidates whose times of text generation, at `z` standard deviations, are within the limits."""
+    """(n,) mask of the candidates with all times of text generation, at `z` standard deviations, within the limits."""
     free = np.zeros(len(forecast))
     return np.asarray(
         replace(problem, latency_ms=None, memory_bytes=None).violation(free, free, forecast.times_at(z)) == 0
@@ -186,7 +189,7 @@ def _sample(forecast: Forecast, problem: Problem, z: Floats) -> Floats:
 
 
 def _improves(points: Floats, front: Floats, limits: Mapping[str, float]) -> NDArray[np.bool_]:
-    """(n,) mask of the points that lie within the reference point and that the front does not dominate."""
+    """(n,) mask of the points that are better than the reference point (`limits`) and not dominated by the front."""
     within = (
         (points[:, 0] > limits["proxy"])
         & (points[:, 1] < limits["latency_ms"])

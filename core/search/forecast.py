@@ -54,11 +54,11 @@ class Forecast:
         return Forecast(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
     def at(self, z: float | Floats) -> tuple[Floats, Floats]:
-        """Latency and memory at `z` standard deviations above their medians; `z` is one number or (n,)."""
+        """Latency and memory at `z` standard deviations above the medians; `z` is one number or (n,)."""
         return self.latency_ms * np.exp(z * self.latency_spread), self.memory_bytes * np.exp(z * self.memory_spread)
 
     def times_at(self, z: float | Floats) -> Floats:
-        """(n, times) limited times at `z` standard deviations above their medians; `z` is one number or (n,)."""
+        """(n, times) limited times at `z` standard deviations above the medians; `z` is one number or (n,)."""
         errors = np.broadcast_to(np.asarray(z), len(self))[:, None]
         return np.asarray(self.times_ms * np.exp(errors * self.times_spread))
 
@@ -71,7 +71,7 @@ class Forecast:
         return np.column_stack([self.quality, *self.at(z)])
 
     def predicted(self, row: int, widened: tuple[float, float]) -> Predicted:
-        """The prediction of one row, which is stored with the candidate. `widened` are the audits' factors."""
+        """The prediction of one row, to store with the candidate. `widened`: factors of the intervals by audits."""
         (low, low_bytes), (high, high_bytes) = ([float(part[row]) for part in self.at(z)] for z in (-Z_95, Z_95))
         return Predicted(
             latency_ms=float(self.latency_ms[row]),
@@ -120,7 +120,7 @@ class Pool:
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """All measurements of the device, which the predictors are fitted to; arrays have shape (n,)."""
+    """All n measurements of the device. The predictors are fitted to these measurements. Arrays have shape (n,)."""
 
     shapes: Shapes
     latency_ms: Floats
@@ -133,7 +133,7 @@ class Observations:
     def of(
         cls, shapes_of: Callable[[Sequence[Evaluated]], Shapes], snapshot: Snapshot, problem: Problem
     ) -> Observations:
-        """Observations of the baselines, of this search's results and of other jobs, ordered by their values."""
+        """Observations of baselines, of this search's results and of other jobs' models, ordered by the values."""
         results = measured(snapshot)
         observed = [*snapshot.baselines, *snapshot.others]
         shapes = Shapes.concatenate(
@@ -163,7 +163,8 @@ def measured(snapshot: Snapshot) -> list[Evaluated]:
 
 
 class Forecaster:
-    """Predictors of latency, times and memory, fitted to the observations. A call with shapes returns a forecast.
+    """Predictors of latency, times of text generation and memory, fitted to observations. Calling a `Forecaster` with
+    shapes returns a `Forecast`.
 
     The constructor raises `InvalidInput` if there are too few observations.
     """
@@ -200,8 +201,9 @@ class Forecaster:
     def error_quantiles(self, count: int) -> Floats:
         """(count,) quantiles of the latency's prediction error, in standard deviations, rising.
 
-        The quantiles are those of past errors, mixed with a normal distribution, which dominates while past errors are
-        few. Past errors can be skewed, because a device is sometimes much slower than predicted but never much faster.
+        The quantiles are those of past errors, mixed with a normal distribution. The normal distribution dominates
+        while past errors are few. Past errors can be skewed, because a device is sometimes much slower than predicted
+        but never much faster.
         """
         normal = ndtri((np.arange(count) + 0.5) / count)
         values = np.concatenate([normal, self._misses / self.widening[0]])
@@ -216,7 +218,7 @@ class Forecaster:
         """Posterior of measured architectures, given their `points` (n, 3) of quality, latency and memory, their
         `times` (n, times) and their numbers of `launches` (n,).
 
-        If launches scatter, each latency is shrunk towards the predicted latency, the more the fewer the launches
+        If launches scatter, each latency is shrunk towards the predicted latency, most for models with few launches
         (posterior mean of a normal variable of known variance). Otherwise the luckiest launch would win.
         """
         quality, latency, memory = points.T
@@ -258,7 +260,7 @@ class Forecaster:
 
 
 def _missed(results: Sequence[Evaluated]) -> Floats:
-    """(2, 2, n) prediction errors and half-widths before widening, of latency and of memory, on the logarithm."""
+    """(2, 2, n) errors of predictions (on the logarithm): latency or memory × error or half-width before widening."""
     rows = [
         (
             math.log(result.latency_ms / predicted.latency_ms),

@@ -1,4 +1,5 @@
-"""The interface of search algorithms: a pure function from a `Context` with all results to the next generation.
+"""The interface of search algorithms. An algorithm is a pure function from a `Context` with all results to the
+architectures of the next generation.
 
 1. The caller builds a `Context`: seed, generation, snapshot of the results, and the inputs that the algorithm `needs`.
 2. `Algorithm.answer` returns the architectures to measure next. The same context gives the same answer on any worker.
@@ -67,8 +68,8 @@ class _HasTimes(Protocol):
 
 
 def times_of(row: _HasTimes) -> dict[str, float]:
-    """Times of text generation of a measurement's or candidate's row, in ms, by `core.measurement.protocol.Latency`.
-    Empty if the row has no text generation.
+    """Name (`core.measurement.protocol.Latency`) → time of text generation, in ms, of the database row of a measurement
+    or candidate. Empty if the row has no text generation.
     """
     times = {"total": row.total_ms, "first_token": row.first_token_ms, "token": row.token_ms}
     return {name: time for name, time in times.items() if time is not None}
@@ -76,7 +77,7 @@ def times_of(row: _HasTimes) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Observation:
-    """A measurement of a baseline, or of another job's model, on the same device by the same protocol."""
+    """A measurement of a baseline (stock model), or of another job's model, on this device by this protocol."""
 
     architecture: Architecture
     latency_ms: float
@@ -87,7 +88,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A candidate of a target with its results; `latency_ms` and `memory_bytes` are None before the measurement."""
+    """A candidate and the candidate's results; `latency_ms` and `memory_bytes` are None before the measurement."""
 
     id: str
     genome: Genome
@@ -131,7 +132,7 @@ class Incumbent:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The input of a generation: all results of a target's search, and other data of the target's device."""
+    """The input of a generation: all results of a search on a device (target), and the device's other measurements."""
 
     results: tuple[Evaluated, ...] = ()
     """All candidates of the search, without the baselines."""
@@ -219,7 +220,7 @@ class Answer:
 
 
 class Algorithm(ABC):
-    """Base class of search algorithms; an instance has settings, a space and an acceptance test."""
+    """Base class of search algorithms. An instance has settings, a space and a test of permitted architectures."""
 
     seconds_per_generation = 0.0
     """CPU seconds of one generation, for estimates; 0 if negligible."""

@@ -4,8 +4,8 @@
 2. In each later generation, measure the few candidates with the highest expected gain.
 3. End the search at the first batch whose expected gain is below `least_gain`.
 
-A job for the best published model has one answer over all its targets, so a target only measures candidates that may
-beat the incumbent, the best model of the other targets.
+A job for the best published model has one answer over all its targets, so the search of a target (one device) only
+measures candidates that may beat the incumbent, the best model of the other targets.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class ListedSearch(PredictiveSearch):
 
 
 class PoolCandidates(Candidates):
-    """The permitted candidates of a pool that have not been proposed. A member is an index into these candidates.
+    """The permitted candidates of a pool that are not yet proposed. A member is an index into these candidates.
 
     Args:
         light_first: if given, the initial sample comes from the lighter half of the candidates, but at least from this
@@ -184,7 +184,7 @@ class PoolCandidates(Candidates):
             self._made.append(Proposal(candidate.genome, candidate.architecture, operator, (), predicted))
 
     def fill(self, count: int) -> None:
-        """Adds nothing, because `drawn` already returned every candidate."""
+        """Adds nothing, because initial candidates come from `drawn` only."""
 
     @property
     def made(self) -> tuple[Proposal, ...]:
@@ -212,7 +212,7 @@ class Extension(PredictiveSearch):
         return super().needs(generation) | {Need.CANDIDATE_POOL}
 
     def answer(self, context: Context) -> Answer:
-        """Computes the proposals of a generation; they do not depend on the order of the pool."""
+        """Computes the proposals of a generation. The proposals do not depend on the order of the pool."""
         known = {candidate.architecture.digest for candidate in context.candidate_pool}
         results = tuple(result for result in context.snapshot.results if result.digest in known)
         answer = super().answer(replace(context, snapshot=replace(context.snapshot, results=results)))

@@ -3,7 +3,7 @@
 1. With a `latency_weight`: measure four calibration stacks. Least squares give the latency of one block on the target,
    ms = constant + attention · n_s + feed-forward · n_f with n_s and n_f blocks of each kind. FBNet's lookup table
    (Wu et al. 2019, §3.2) is the same additive model. The model's error on devices is a few percent.
-2. A trainer trains the supernet, once for a target (`core.training.supernet`).
+2. A worker trains one supernet for the target (a job's search on one device; `core.training.supernet`).
 3. Measure, in this order, the most probable stack of each seed, the stack of PAR's design rules at this depth, and
    samples of the final probabilities.
 """
@@ -211,7 +211,7 @@ class ParSupernet(Algorithm):
     # Stacks of the space ------------------------------------------------------------------------------------------
 
     def _permitted(self, letters: str, rows: Probabilities) -> str:
-        """Returns the stack's letters, with attention added to layers until the space permits the stack."""
+        """Returns the letters (one for each layer), with attention added until the space permits the stack."""
         chosen = list(letters)
         others = [layer for layer, letter in enumerate(chosen) if letter != "s"]
         others.sort(key=lambda layer: _log(rows[layer][LETTERS.index(chosen[layer])]) - _log(rows[layer][0]))
@@ -246,7 +246,7 @@ class ParSupernet(Algorithm):
     # Latency ------------------------------------------------------------------------------------------------------
 
     def _probes(self) -> tuple[str, ...]:
-        """Letters of the calibration stacks, whose latencies determine the latency of a block of each kind."""
+        """Letters of the calibration stacks. The stacks' latencies determine the latency of a block of each kind."""
         layers = self._shape.layers
         patterns = ["s" * layers, self._rule(5) or "s", "sf" * (layers // 2), "s" * max(1, layers // 2)]
         return tuple(dict.fromkeys(letters for letters in patterns if letters and self._is_permitted(letters)))
@@ -264,7 +264,7 @@ class ParSupernet(Algorithm):
 
 
 def block_latencies(results: Sequence[Evaluated]) -> tuple[float, float]:
-    """Milliseconds of one attention block and of one feed-forward block, by least squares over measured stacks.
+    """Pair: milliseconds of one attention block and of one feed-forward block, by least squares over measured stacks.
 
     Raises `InvalidInput` if the linear system is rank-deficient, or if noise makes a latency zero or negative.
     """

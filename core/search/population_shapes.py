@@ -1,7 +1,7 @@
 """Computes the `Shapes` of coded genomes by table lookup, without building an architecture for each genome.
 
-A space has few distinct blocks for each d_model, which are the first table. The rest of a model follows from d_model
-and the embedding, which are the second table. Both are computed once, from architectures that the space builds.
+The first table has the few distinct blocks of the space for each d_model. The second table has the rest of a model for
+each combination of d_model and embedding. Both tables are computed once, from architectures that the space builds.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class SurrogateSettings(BaseModel):
 class Candidates(ABC):
     """The possible candidates of one generation, and the proposals selected so far.
 
-    A member, which is a coded genome or an index into a list, identifies one candidate.
+    A member identifies one candidate: a member is a coded genome or an index into a list.
     """
 
     @abstractmethod
@@ -110,15 +110,15 @@ class Candidates(ABC):
 
     @abstractmethod
     def drawn(self) -> tuple[NDArray[Any], Shapes]:
-        """Members, and their shapes, from which the initial candidates are selected."""
+        """Pair: members to select the initial candidates from, and the shapes of these members."""
 
     @abstractmethod
     def pool(self, forecaster: Forecaster) -> Pool:
-        """Candidates, with forecasts, from which the batch is selected."""
+        """Candidates, with forecasts, to select the batch from."""
 
     @abstractmethod
     def random_pool(self, forecaster: Forecaster) -> Pool:
-        """Candidates, with forecasts, from which the audits are drawn."""
+        """Candidates, with forecasts, to draw the audits from."""
 
     @abstractmethod
     def propose(self, member: NDArray[Any], operator: str, predicted: Predicted | None = None) -> None:
@@ -163,7 +163,7 @@ class PredictiveSearch(Algorithm):
 
     @abstractmethod
     def end_note(self, gain: float, pool: Pool) -> str:
-        """Note of the answer when the search ends because the pool's best batch has this small expected gain."""
+        """Note of the final answer, if the search ends because the best batch has only the expected gain `gain`."""
 
     @property
     def generations(self) -> int | None:
@@ -176,7 +176,7 @@ class PredictiveSearch(Algorithm):
         return frozenset({Need.DEVICE_DATA})
 
     def answer(self, context: Context) -> Answer:
-        """Proposes initial, later predicted candidates; none if the expected gain is small. Takes seconds."""
+        """Proposes initial, in later generations predicted candidates; none if the gain is small. Takes seconds."""
         generation, snapshot = context.generation, context.snapshot
         rng = generator(context.seed, generation, "surrogate")
         candidates = self.candidates(context, rng)
@@ -197,7 +197,7 @@ class PredictiveSearch(Algorithm):
     # Learning ----------------------------------------------------------------------------------------------------
 
     def _count_informative(self, candidates: Candidates, observed: Sequence[Observation]) -> int:
-        """Number of observed models with every kind of block of most candidates, whose costs they therefore teach."""
+        """Number of observed models with all kinds of blocks that most candidates have, to learn the kinds' costs."""
         if not observed:
             return 0
         shapes = candidates.drawn()[1], Shapes.of([model.architecture for model in observed])
@@ -227,7 +227,7 @@ class PredictiveSearch(Algorithm):
         candidates.fill(count)
 
     def _near_the_limits(self, forecast: Forecast) -> NDArray[np.intp]:
-        """Rows of the forecasts within `LATENCY_BAND` and the limits, or the nearest rows if there are few."""
+        """Rows of the forecasts within `LATENCY_BAND` of the limits, or the nearest rows if there are few."""
         problem = self._problem
         limited = [*zip(problem.times_ms.values(), forecast.times_ms.T, strict=True)]
         if problem.latency_ms is not None:
@@ -268,7 +268,7 @@ class PredictiveSearch(Algorithm):
         return Answer(candidates.made, batch.gain, forecaster.widening, note)
 
     def _fresh(self, pool: Pool, forecaster: Forecaster, this: _Round) -> Pool:
-        """The pool without proposed architectures, and without those predicted as heavy as an infeasible one."""
+        """The pool without proposed architectures and without architectures as heavy as an infeasible candidate."""
         new = ~np.isin(pool.keys, identity(this.candidates.shapes(this.snapshot.results)))
         refused = [result for result in this.snapshot.results if result.state == CandidateState.INFEASIBLE]
         if refused:
@@ -325,8 +325,8 @@ class PredictiveSearch(Algorithm):
         return np.column_stack([rounded(scores), [(model.latency_ms, model.memory_bytes) for model in observed]])
 
     def _reference(self, snapshot: Snapshot, observations: Observations, pool: Pool) -> dict[str, float]:
-        """The reference point of the hypervolume, from the baselines, or from all observations if there are no
-        baselines. If the proxy has no score function, from the measured and predicted candidates.
+        """The reference point of the hypervolume: computed from the baselines, or from all observations if there are no
+        baselines. If the proxy has no score function, computed from the measured and predicted candidates.
         """
         if self._problem.can_score and snapshot.baselines:
             return reference(self._points_of(snapshot.baselines))
@@ -338,7 +338,7 @@ class PredictiveSearch(Algorithm):
     # Audits ------------------------------------------------------------------------------------------------------
 
     def _missing_audits(self, snapshot: Snapshot) -> int:
-        """Number of audits in this batch that brings the audits' share of all predicted candidates to `audit_share`."""
+        """Number of audits in this batch for which audits are `audit_share` of all predicted candidates."""
         audits = sum(result.operator == AUDIT for result in snapshot.results)
         predicted = sum(result.operator in (PREDICTED, AUDIT) for result in snapshot.results)
         missing = math.ceil(self._settings.audit_share * (predicted + self._settings.batch) - 1e-9) - audits
@@ -347,7 +347,7 @@ class PredictiveSearch(Algorithm):
     def _audit(
         self, candidates: Candidates, pool: Pool, forecaster: Forecaster, rng: np.random.Generator, size: int
     ) -> None:
-        """Fills the proposals up to `size` with random candidates of the least predicted violation."""
+        """Fills the proposals up to `size` with random candidates among the candidates of least predicted violation."""
         violation = np.round(pool.forecast.violation(self._problem, RISK_LEVEL), 9)
         for row in map(int, np.lexsort((rng.permutation(len(pool)), violation))):
             if len(candidates.made) >= size:

@@ -24,8 +24,8 @@ ScoreFunction = Callable[[Shapes], Floats]
 class Problem:
     """The optimisation problem of a search, without the space. Each algorithm uses only some of the fields.
 
-    The limits are the limits of the job's target. Here the limits guide the search; `accept` and the measurement
-    enforce the limits.
+    The limits are those of the searched device (the job's target). Here the limits guide the search; `accept` and the
+    measurement enforce the limits.
     """
 
     goal: Goal = Goal.FRONTIER
@@ -94,7 +94,7 @@ POPULATION_FACTOR = 2.0
 
 
 def fitted_population(problem: Problem, most: int) -> int:
-    """A population, at most `most`, that permits several generations within the budget, or `most` without a budget."""
+    """Size of a population, at most `most`, with several generations in the budget; `most` without a budget."""
     if problem.candidates is None:
         return most
     return max(4, min(most, round(POPULATION_FACTOR * math.sqrt(problem.candidates))))

@@ -57,7 +57,7 @@ class PopulationSearch(Algorithm):
 
 
 class Proposals:
-    """Collects the proposals of one generation, which are new, distinct and accepted.
+    """Collects the proposals of one generation. All proposals are new, distinct and accepted.
 
     An architecture that is in the snapshot, was proposed earlier in this generation or is refused by `accept` is
     replaced by another attempt, up to a maximum number of attempts.
@@ -85,7 +85,7 @@ class Proposals:
     def add(
         self, genome: Genome, operator: str, parents: tuple[str, ...] = (), predicted: Predicted | None = None
     ) -> bool:
-        """Adds the genome's architecture. Returns False if the architecture is in the snapshot, repeated or refused."""
+        """Adds the genome's architecture. Returns False if in the snapshot, repeated or refused, otherwise True."""
         architecture = self._space.architecture(genome)
         if architecture.digest in self._seen:
             return False

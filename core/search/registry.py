@@ -1,4 +1,4 @@
-"""Registry of the search algorithms by name, and checks of their settings."""
+"""Registry of the search algorithms by name, and checks of the algorithms' settings."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class LatencyTerm(BaseModel):
 
 
 class SearchSettings(BaseModel):
-    """Settings of the search (PAR §2.2). Defaults missing in the paper are FBNet's, because PAR follows FBNet."""
+    """Settings of the search (PAR §2.2). Values that the paper omits default to FBNet's, because PAR follows FBNet."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -225,7 +225,7 @@ class SupernetResult(_Part):
             raise InvalidInput(f"the supernet's result is not JSON: {error}", allowed=f"a complete {FILE}") from None
 
     def summary(self) -> dict[str, Any]:
-        """JSON form of the result without the probabilities over time, which are most of the file."""
+        """JSON form of the result without the probabilities over time (most of the file)."""
         return self.model_dump(mode="json", exclude={"searches": {"__all__": {"records"}}})
 
     def write(self, folder: Path) -> None:

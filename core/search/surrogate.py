@@ -152,7 +152,7 @@ class Evolution:
         )
 
     def run(self, start: Codes, size: int, steps: int) -> Pool:
-        """Returns the survivors after `steps` steps with `size` children, from `start` and `size` uniform samples."""
+        """Evolves `start` and `size` uniform samples in `steps` steps of `size` children. Returns the survivors."""
         survivors = self.pool(np.concatenate([start, self._operators.sample(size, self.rng)]))
         for _ in range(steps):
             survivors = survivors.take(self._fittest(survivors, size))

@@ -1,7 +1,7 @@
-"""The database's clock, extrapolated by this machine's clock. Comparisons of stored times survive a clock set back.
+"""The database's clock, extrapolated by this machine's. Comparisons of stored times survive a clock set back.
 
-Waits for a stored time compare with `over`. A time further ahead than possible was stored before the clock was set
-back, so that its wait is over.
+Waits for a stored time use `over`. A time that is further ahead than possible was stored before the clock was set back,
+so `over` treats the wait as over.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ MARGIN = timedelta(seconds=10)
 
 
 def over(end: Any, now: datetime, longest: timedelta) -> ColumnElement[bool]:
-    """Whether a wait with a stored end is over. `longest` is the maximum duration of the wait."""
+    """SQL condition that a wait with a stored end is over. `longest` is the maximum duration of the wait."""
     return or_(end <= now, end > now + longest + MARGIN)
 
 
 def is_ahead(stored: datetime, now: datetime) -> bool:
-    """Whether a stored past time is ahead of the clock, which was set back since."""
+    """Whether a stored past time is ahead of the clock, because the clock was set back since."""
     return stored > now + MARGIN
 
 
 def between(column: Any, start: datetime, now: datetime) -> ColumnElement[bool]:
-    """Whether a stored time is after `start` and not ahead of the clock."""
+    """SQL condition that a stored time is after `start` and not ahead of the clock."""
     return and_(column > start, column <= now + MARGIN)
 
 

@@ -83,8 +83,8 @@ def parse_url(text: str) -> URL:
 def make_engine(url: URL, *, pool_size: int, migrating: bool = False) -> Engine:
     """Creates an engine for `url`.
 
-    SQLite runs in WAL mode with `synchronous=FULL`, so that an acknowledged report survives a power failure as on
-    Postgres. Foreign keys of SQLite are off in migrations, because rebuilding a table drops the table, which would
+    SQLite runs in WAL mode with `synchronous=FULL`, so acknowledged reports survive a power failure, like on Postgres.
+    Foreign keys of SQLite are off in migrations, because rebuilding a table drops the table, and the drop would
     cascade.
     """
     common: dict[str, Any] = {
@@ -147,7 +147,7 @@ def _control_transactions(engine: Engine, *, foreign_keys: bool) -> None:
 
 
 class WriterLock:
-    """Lock that serialises the writers of this process, because SQLite's own lock is not fair."""
+    """Lock that serialises the writers to a SQLite file in this process, because SQLite's own lock is not fair."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -236,7 +236,7 @@ def _deliver(messages: list[tuple[str, dict[str, Any]]], send: Send) -> None:
 
 
 class _WriteSession(Session):
-    """A session that flushes before every statement, also before statements of SQLAlchemy Core."""
+    """A session that flushes before every statement, including statements of SQLAlchemy Core."""
 
 
 @event.listens_for(_WriteSession, "do_orm_execute")
@@ -279,7 +279,7 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """Opens a session that is committed on exit; then its tasks are sent (`enqueue`). An exception rolls back and
+        """Opens a session that is committed on exit; then the session's tasks are sent. An exception rolls back and
         drops the tasks.
         """
         with unavailable_when_away(), self._lock() if self._lock else nullcontext():
@@ -302,7 +302,7 @@ class Database:
         return now
 
     def migrate(self) -> None:
-        """Upgrades the schema to this release. Of concurrent callers one migrates, and the others wait.
+        """Upgrades the schema to this release. Of several concurrent callers, one migrates and the others wait.
 
         Raises `Conflict`, without any change, for a database of another release.
         """

@@ -68,8 +68,8 @@ _POSTGRES = psycopg_dialect.dialect()  # type: ignore[no-untyped-call]
 
 
 class Parsed(TypeDecorator[BaseModel]):
-    """A JSON column that a query reads as a model: `type_coerce(column, Parsed(Model))`. `ValidationError` for a
-    document that this release cannot read.
+    """A JSON column that a query reads as a pydantic model: `type_coerce(column, Parsed(Model))`. The query raises
+    `ValidationError` for a document that this release cannot read.
     """
 
     impl = JSON
@@ -87,7 +87,7 @@ class Parsed(TypeDecorator[BaseModel]):
 
 
 def typed(kind: type[Row], result: Result[Unpack[tuple[Any, ...]]]) -> list[Row]:
-    """Returns the rows of a query as `kind`. `TypeError` unless the fields of `kind` equal the query's columns."""
+    """Returns the rows of a query as `kind`. Raises `TypeError` unless the fields of `kind` are the query's columns."""
     _check_names(kind, tuple(result.keys()))
     return [kind._make(row) for row in result]
 
@@ -119,7 +119,7 @@ class Prepared:
         self._readers: list[Callable[[Any], Any] | None] | None = None
 
     def run(self, session: Session, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """Executes the statement in the session's transaction. Returns its rows."""
+        """Executes the statement in the session's transaction. Returns the rows of the result."""
         if session.autoflush:
             session.flush()
         connection = session.connection()
@@ -161,7 +161,7 @@ def _impl(kind: TypeEngine[Any]) -> TypeEngine[Any]:
 def fetch(
     session: Session, kind: type[Row], statement: Executable | Prepared, parameters: Mapping[str, Any]
 ) -> list[Row]:
-    """Returns the rows of a query as `kind` (`typed`), without the ORM's work on each row.
+    """Returns the rows of a query as named tuples of the type `kind`, without the ORM's work on each row.
 
     A query sees unflushed changes only if the statement is `Prepared`.
     """
@@ -249,9 +249,9 @@ def _as_document(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def write_back(session: Session, objects: Sequence[Base], columns: Sequence[str]) -> None:
-    """Writes these columns of loaded objects of one table, and marks them as unchanged in the session. Other changes
-    wait for the next flush. With a flush instead, a launch takes a fifth more processor time from lease to result
-    (`benchmarks/bench_leases.py`).
+    """Writes these columns of loaded objects of one table, and marks the columns as unchanged in the session. Other
+    changes wait for the next flush. With a flush instead, a launch takes a fifth more processor time from lease to
+    result (`benchmarks/bench_leases.py`).
     """
     if not objects:
         return
@@ -288,7 +288,7 @@ def _rows(table: Table, columns: tuple[str, ...]) -> str:
 
 
 def upsert(session: Session, table: type[Base]) -> postgresql.Insert | sqlite.Insert:
-    """Returns an INSERT of the session's database, with `on_conflict_do_nothing` and `on_conflict_do_update`."""
+    """Returns an INSERT for the session's dialect, with `on_conflict_do_nothing` and `on_conflict_do_update`."""
     return sqlite.insert(table) if session.get_bind().dialect.name == "sqlite" else postgresql.insert(table)
 
 

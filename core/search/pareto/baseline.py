@@ -1,4 +1,6 @@
-"""The layer-scaled baseline, which a search is compared with and which fixes the reference point of the hypervolume."""
+"""The baseline: stock models of several depths. Searches are compared with the baseline, and the baseline determines
+the reference point of the hypervolume.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ class Piece(NamedTuple):
 
 
 class Baseline:
-    """Latency and memory of the measured baselines as curves over the proxy, linear between two depths.
+    """Latency and memory of the measured stock models (baselines) as curves over the proxy, linear between two depths.
 
     Args:
         points: rows of (proxy, latency_ms, memory_bytes), in any order; rows of equal proxy are averaged. Raises
@@ -77,9 +79,9 @@ class Baseline:
 
 
 def _curve(proxies: Sequence[float], values: Sequence[float]) -> list[Piece]:
-    """Returns the curve of a figure over the proxy, which is linear between measured depths. Beyond the measured range
-    the two nearest depths are extrapolated within two bounds: a smaller model costs at least in proportion to the
-    smallest depth (if the proxy counts from 0), and a deeper model costs at least as much as the deepest.
+    """Returns a figure as a curve over the proxy. The curve is linear between measured depths. Beyond the measured
+    range, the two nearest depths are extrapolated within two bounds: a smaller model costs at least in proportion to
+    the smallest depth (if the proxy counts from 0), and a deeper model costs at least as much as the deepest.
     """
     knots = list(zip(proxies, values, strict=True))
     slopes = [(after - before) / (high - low) for (low, before), (high, after) in pairwise(knots)]
@@ -95,7 +97,7 @@ def _curve(proxies: Sequence[float], values: Sequence[float]) -> list[Piece]:
 
 
 def reference(points: ArrayLike) -> dict[str, float]:
-    """Computes the reference point of the hypervolume, which is the same for all generations of a target.
+    """Computes the reference point of the hypervolume. All generations of a target have the same reference point.
 
     Args:
         points: rows of (proxy, latency_ms, memory_bytes) of the measured baselines, not empty.
@@ -144,13 +146,13 @@ def summary(
     *,
     own: bool = False,
 ) -> str:
-    """Compares a frontier with the baseline in one sentence, which claims only differences that the intervals support.
+    """Compares a frontier with the baseline in one sentence, and claims only differences that the intervals support.
 
     Args:
         frontier: rows of (proxy, latency_ms, memory_bytes). Only points within the baseline's range of the proxy are
             compared. If the baseline is the user's model, which is one point, all points at least as good are compared.
         proxy: name of the proxy.
-        half_widths_ms: half of the 95 % interval of each latency, as in `Baseline`.
+        half_widths_ms: half of the 95 % interval of each latency; NaN if unknown, None if all are unknown.
         own: whether the baseline is the user's model.
     """
     rows = _rows(frontier)

@@ -36,12 +36,12 @@ _HIGHER_IS_BETTER = (1.0, -1.0, -1.0)
 
 
 def nondominated(points: ArrayLike) -> Mask:
-    """(n,) mask of the non-dominated points (n, 3), including equal points. Raises ValueError if one is not finite."""
+    """(n,) mask of the non-dominated points (n, 3), including equal points. Raises ValueError for non-finite points."""
     return _nondominated(checked_points(points) * _HIGHER_IS_BETTER)
 
 
 def _nondominated(values: NDArray[np.float64]) -> Mask:
-    """(n,) mask of the non-dominated rows among (n, k) values, which are all maximised."""
+    """(n,) mask of the non-dominated rows among n rows of k values. All values are maximised."""
     if not len(values):
         return np.zeros(0, dtype=bool)
     return np.asarray(moocore.is_nondominated(values, maximise=True, keep_weakly=True), dtype=bool)
@@ -99,8 +99,8 @@ class Dominance:
     ) -> Mask:
         """(n,) mask of the points (n, 3) on the frontier.
 
-        `digests` break ties in a box. `exact` (n, k) are further objectives, which are maximised and in which every
-        difference counts. Raises ValueError if a point is not finite or, if ε is above 0, a latency or memory is not
+        `digests` break ties in a box. `exact` (n, k) are k further objectives to maximise; every difference in these
+        objectives counts. Raises ValueError if a point is not finite or, if ε is above 0, a latency or memory is not
         positive.
         """
         checked = checked_points(points)

@@ -31,7 +31,7 @@ class Figure:
 
     @classmethod
     def between(cls, value: float, low: float | None, high: float | None) -> Figure:
-        """Returns a figure with an interval of these ends."""
+        """Returns a figure with an interval from `low` to `high`."""
         has_interval = low is not None and high is not None and 0 < low <= high
         return cls(value, math.log(high / low) / 2 if has_interval and low and high else None)
 
@@ -95,7 +95,7 @@ class Ratio:
 
     @property
     def change(self) -> tuple[str, str]:
-        """The ratio's distance from 1 in percent, such as `1.6`, and its half-width, `± 2.8 %`. Needs a spread."""
+        """Texts of the ratio's distance from 1 (`1.6`) and half-width (`± 2.8 %`). The spread must be known."""
         assert self.spread is not None
         half = 100 * self.value * math.sinh(self.spread)
         digits = decimals(half) if half else 1
@@ -203,7 +203,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Move:
-    """A limit and the higher value `to` that brings `option` within the limit."""
+    """Advice to raise a limit: with the higher value `to`, `option` is within the limit."""
 
     limit: LimitName
     to: float
@@ -222,7 +222,7 @@ def independent(option: Option, other: Option) -> Ratio:
 
 
 def difference(option: Option, other: Option, ratio: QualityRatio) -> Ratio | None:
-    """Ratio of the perplexities of two options after training or, if one is not trained, predicted. None if unknown."""
+    """Ratio of the perplexities of two options: measured if both are trained, else predicted. None if unknown."""
     if option.trained is not None and other.trained is not None:
         return Figure(option.trained, TRAINING_SPREAD).over(Figure(other.trained, TRAINING_SPREAD))
     if option.predicted is not None and other.predicted is not None:

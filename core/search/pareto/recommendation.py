@@ -69,7 +69,7 @@ def recommend(
 
     Args:
         proxy: name of the proxy that computed `Option.score`.
-        own: whether the stock model is the user's model, which is the baseline even if beyond the limits.
+        own: whether the stock model is the user's model. The user's model is the baseline even if beyond the limits.
         inherits: whether the other options are cut from the stock model.
         deeper: name of the unmeasured stock model that is predicted to be the deepest within the limits, if any.
         ratio: function that returns the ratio of the predicted perplexities of two options.
@@ -146,8 +146,8 @@ def _best(options: Sequence[Option], qualities: Sequence[float], dominance: Domi
 
 
 def _surely_better(option: Option, stock: Option, ratio: QualityRatio) -> bool:
-    """Whether the option's quality is better than the stock model's by more than the interval of the difference, if
-    known; otherwise, whether the option's score is higher.
+    """Whether the option's quality is better than the stock model's by more than the interval of the difference. If the
+    difference is unknown: whether the option's score is higher.
     """
     change = difference(option, stock, ratio)
     if change is None or change.spread is None:
@@ -161,7 +161,7 @@ def _rank(option: Option) -> tuple[float, float, bool, str]:
 
 
 def runners_up(best: Option, others: Sequence[Option], count: int) -> list[Option]:
-    """Returns up to `count` alternatives: first those certainly faster or smaller than every better option."""
+    """Returns up to `count` alternatives: first options that are surely faster or smaller than all better options."""
     traded: list[Option] = []
     for other in others:
         if all(
@@ -183,7 +183,7 @@ def _nothing_fits(options: Sequence[Option], limits: OptionLimits, by: By) -> Re
 
 
 def _alone(options: Sequence[Option], limits: OptionLimits) -> tuple[Move, ...]:
-    """For each limit that suffices alone, the least higher value that brings an option within all limits."""
+    """For each limit that can be raised alone to admit an option: the least value that admits an option."""
     moves: list[Move] = []
     for name in limits.given:
         freed = replace(limits, **{name: None})

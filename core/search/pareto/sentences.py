@@ -109,7 +109,7 @@ def stock(best: Option, searched: Option, limits: OptionLimits, proxy: str, own:
 
 
 def stock_alone(best: Option, limits: OptionLimits, own: bool, tried: bool) -> str:
-    """The sentence for a stock model if no searched model is within the limits; `tried`: whether any was measured."""
+    """The sentence for a stock model if no searched model is within the limits; `tried`: whether some were measured."""
     why = "no searched model that was measured is within the limits" if tried else "no searched model was measured"
     return f"{_stock(best, limits, own)}: {why}{_end(best, limits)}"
 
@@ -140,7 +140,7 @@ def cut(best: Option, whole: Option, limits: OptionLimits) -> str:
 def nothing_fits(
     options: Sequence[Option], nearest: Option, moves: Sequence[Move], limits: OptionLimits, together: bool
 ) -> str:
-    """The sentence that names the nearest option and the limits to raise: any one alone, or all `together`."""
+    """The sentence that names the nearest option and the limits to raise: any one limit, or all limits `together`."""
     times = [name for name in limits.given if name.endswith("token_ms")]
     figures = [f"{nearest.latency} ms", *(f"{rounded(nearest.value(name), 4)} {UNITS[name]}" for name in times)]
     units = {"memory_mb": "MB"}  # the others are in ms
@@ -186,7 +186,7 @@ def _in_brief(ratio: Ratio, name: str) -> str:
 
 
 def _by(best: Option, baseline: Option, change: Ratio) -> str:
-    """The difference of the best option's perplexity from the baseline's, as text that follows `_reaches`."""
+    """The difference between the perplexities of the best option and the baseline, as text that follows `_reaches`."""
     if best.trained is not None and baseline.trained is not None:
         return f", {_percent(change)}"
     if best.trained is not None or best.relative:

@@ -1,6 +1,4 @@
-"""Compares targets (searches on one device each): latency and memory of all baselines and frontier architectures on
-each target's device.
-"""
+"""Compares targets (a device and protocol each) by latency and memory of all baselines and frontier architectures."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Estimates the duration of a job before submission, lists the reasons to refuse the job, and checks the job's limits
-against predictions.
+"""Estimates jobs before submission, lists the reasons to refuse a job, and checks limits against predictions.
 
 One short session reads the data of the devices. Checks and fits take place outside the session. Nothing is stored.
 """

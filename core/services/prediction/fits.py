@@ -177,9 +177,7 @@ def measured_by_digest(
 def launches_of(
     session: Session, device_key: str, protocol_digest: str, seed: int, digests: Collection[str]
 ) -> dict[str, int]:
-    """Returns architecture digest → number of launches with this seed; a large number if no further launch will be
-    made.
-    """
+    """Returns architecture digest → number of launches with this seed; a large number if no more are possible."""
     rows = session.execute(
         select(Measurement.digest, Measurement.launches, Measurement.state).where(
             Measurement.device_key == device_key,

@@ -184,9 +184,7 @@ def part_views(fit: DeviceFit, shapes: Shapes, row: int = 0) -> tuple[PartView, 
 
 
 def candidate_parts(database: Database, principal: Principal, candidate_id: str, fits: Fits) -> CandidateParts:
-    """Predicts latency and memory of each part of a candidate. Takes up to seconds. `NotFound` for other owners'
-    candidates.
-    """
+    """Predicts latency and memory of each part of a candidate. `NotFound` unless the caller's. Takes up to seconds."""
     with database.read() as session:
         candidate, job = candidate_of(session, principal, candidate_id)
         target = target_of(session, job, candidate.target_id)

@@ -1,8 +1,7 @@
 """Proxy scores of a job: computed at once without torch, or by workers. Each score is computed once for all jobs.
 
-A target (one device and protocol of a job) requests the scores of its proposals and waits for these scores before any
-measurement. Each score is a work item (`core.services.work`). Scores are deterministic, so a result is accepted from
-any worker.
+A target (a device and protocol of a job) requests and awaits the scores of its proposals before any measurement. Each
+score is a work item (`core.services.work`). Scores are deterministic, so a result is accepted from any worker.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The state machine of a target (a job's search on one device): baselines → reference point → generations → refining →
-finished.
+"""The states of a target (search on a device): baselines → reference point → generations → refining → finished.
 
 Refining returns to the search if further launches find the best model beyond the limits.
 

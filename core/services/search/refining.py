@@ -244,9 +244,7 @@ def is_reopened(session: Session, request: JobRequest, target: Target) -> bool:
 
 
 def reopen(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool:
-    """Puts the target back into the state of searching. The latest generation is computed again with the present
-    results.
-    """
+    """Puts the target back into the search. The latest generation is computed again with the present results."""
     ended = job_queries.find_generation(session, target.id, target.generation + 1)
     job_queries.remove_generation(session, None if ended is None else ended.id)
     baselines = candidate_queries.baseline_count(session, target.id)

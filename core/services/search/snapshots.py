@@ -188,9 +188,7 @@ def load_device_data(session: Session, stored: Document) -> DeviceData:
 
 
 def _beside(session: Session, device_key: str, protocol_digest: str) -> Document:
-    """Returns `priors` (measurements of other devices by this protocol) and `noise` (scatter of this device's
-    launches).
-    """
+    """Returns `priors` (other devices' measurements by this protocol) and `noise` (scatter of this device's)."""
     return {
         "priors": [
             _figures(

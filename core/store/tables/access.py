@@ -68,8 +68,8 @@ class WebSession(Base):
 
 
 class AccessVersion(Base):
-    """Single row with the number of revoked keys, credentials and browser sessions. A change of this number invalidates
-    the processes' caches of secrets.
+    """Single row with the number of revoked keys, credentials and browser sessions. When this number changes, every
+    process discards the cached secrets.
     """
 
     __tablename__ = "access_version"

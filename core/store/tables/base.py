@@ -30,7 +30,7 @@ class Base(DeclarativeBase):
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """Column type of aware datetimes in UTC; naive datetimes are refused. On SQLite sortable text with microseconds."""
+    """Column type of aware datetimes in UTC; naive ones are refused. SQLite stores sortable text with microseconds."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -57,7 +57,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 def state_type(states: type[State], length: int, name: str = "state") -> Enum:
-    """Returns the text type of a column of these states. A CHECK constraint called `name` allows only their values."""
+    """Returns the text type of a column of these states. A CHECK constraint called `name` allows only these states."""
     return Enum(
         states,
         name=name,
@@ -75,9 +75,9 @@ AutoId = BigInteger().with_variant(Integer(), "sqlite")
 
 
 def random_ids(prefix: str, count: int) -> list[str]:
-    """Returns `count` ascending identifiers of the form of `new_id`, of which none can be guessed from the others.
+    """Returns `count` ascending identifiers of the form of `new_id`. No identifier can be guessed from the others.
 
-    80 bits are random, also within a millisecond, in which identifiers of `new_id` count up.
+    Each identifier has 80 random bits. Identifiers that `new_id` makes within one millisecond merely count up.
     """
     now = ULID().bytes[:6]
     tails = sorted(secrets.token_bytes(10) for _ in range(count))

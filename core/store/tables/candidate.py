@@ -19,7 +19,7 @@ _POINTS = (
 
 
 def _by(figure: str, *, optional: bool = True) -> Index:
-    """Creates an index for lists ordered by a figure (`services.jobs.queries.lists`); leaves out rows without it."""
+    """Creates an index for lists ordered by a figure (`services.jobs.queries.lists`), only of rows with this figure."""
     measured = text(f"{figure} IS NOT NULL") if optional else None
     return Index(
         f"ix_candidate_by_{figure}", "target_id", figure, "id", postgresql_where=measured, sqlite_where=measured

@@ -35,7 +35,7 @@ class Job(Base):
 
 
 class Target(Base):
-    """One search of a job: its device or device class, its protocol, its generations and its frontier."""
+    """One search of a job, on one device (or device class) by one protocol, with generations and a frontier."""
 
     __tablename__ = "target"
     __table_args__ = (UniqueConstraint("job_id", "position"),)
@@ -97,7 +97,7 @@ class Event(Base):
 
 
 class WorkItem(Base):
-    """Work of one kind for a subject. The row exists from the request until the work is done."""
+    """Work for background workers on a subject. The row exists from the request until the work is done."""
 
     __tablename__ = "work_item"
     __table_args__ = (Index("ix_work_item_turn", "kind", "turn"), Index("ix_work_item_owner", "owner", "kind"))

@@ -104,7 +104,7 @@ class TrainingEvent(Base):
 
 
 class TrainingMetric(Base):
-    """One metrics report of a run: a line of its metrics.jsonl."""
+    """One metrics report of a training: a line of the file metrics.jsonl."""
 
     __tablename__ = "training_metric"
     __table_args__ = (UniqueConstraint("training_id", "step"),)
@@ -139,8 +139,8 @@ class Evaluation(Base):
 
 
 class OwnerLaw(Base):
-    """A scaling law of one owner. The posterior of a kind of training is replaced whenever such a training ends. A
-    pruning predictor is named by a hash of its content and never changes.
+    """A scaling law or pruning predictor of one owner. A scaling law is replaced whenever a training of the same kind
+    ends. A pruning predictor never changes, because the name is a hash of the content.
     """
 
     __tablename__ = "owner_law"
