@@ -1,4 +1,4 @@
-"""Dependencies of endpoints: the objects of the running application, and the authenticated caller."""
+"""FastAPI dependencies of endpoints: the application's shared objects, and the authenticated caller."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class Context:
-    """The objects that all endpoints share; one per running application."""
+    """The objects that all endpoints share. Each running application has one `Context`."""
 
     settings: Settings
     database: Database
@@ -53,7 +53,7 @@ class Context:
     loop: asyncio.AbstractEventLoop
 
     def changed(self) -> None:
-        """Notifies the pollers of this process of a commit. Thread-safe."""
+        """Notifies this process's pollers (long polls, event streams) that a commit may concern them. Thread-safe."""
         self.room.notify()
         self.feeds.notify()
 
@@ -90,7 +90,7 @@ async def _anyone(request: Request) -> Principal:
 
 
 def _of_role(*roles: KeyRole) -> Any:
-    """Returns a dependency for the request's principal, which raises `Forbidden` for any other role."""
+    """Returns a FastAPI dependency that returns the request's principal, and raises `Forbidden` for other roles."""
 
     async def principal_of(principal: Annotated[Principal, Depends(_anyone)]) -> Principal:
         if principal.role not in roles:

@@ -47,13 +47,13 @@ _FOR_VIEWERS = frozenset({SESSION_PATH, "/v1/predictions", "/v1/models/import", 
 
 
 class Authenticate:
-    """ASGI middleware that puts `credential` and `principal` into the request's state, or raises.
+    """ASGI middleware that stores `credential` and `principal` in the request's state, or raises an error.
 
     For unsafe methods a cookie is accepted only from the server's own pages: the browser must send `Sec-Fetch-Site:
     same-origin` or, without this header, this server as `Origin`.
 
-    Long requests are authenticated again: after the body has arrived, and while an answer is sent, which is aborted if
-    the credential has ended.
+    Long requests are authenticated again after the body has arrived and while the response is sent. The response is
+    aborted if the credential has been revoked or has expired.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -124,12 +124,12 @@ class Authenticate:
 
 
 def is_public(method: str, path: str) -> bool:
-    """Whether requests to the path need no key."""
+    """Whether requests with this method and path need no key."""
     return path in PUBLIC or path.startswith(PUBLIC_BELOW) or (method == "POST" and path == SESSION_PATH)
 
 
 def wants_page(scope: Scope) -> bool:
-    """Whether a browser requests a page: a GET that accepts HTML, outside of the API and the static files."""
+    """Whether a browser requests a page: a GET that accepts HTML, for a path outside of API and static files."""
     path = own_path(scope)
     if scope["method"] != "GET" or any(path == root or path.startswith(f"{root}/") for root in _NO_PAGES):
         return False
@@ -143,7 +143,7 @@ def wants_missing_page(scope: Scope) -> bool:
 
 
 def credential_of(headers: Headers) -> Credential:
-    """Returns the bearer secret, else the browser's cookie. Raises `Unauthenticated` without either."""
+    """Returns the bearer secret, else the session cookie's secret. Raises `Unauthenticated` if both are missing."""
     authorization = headers.get("authorization")
     if authorization is not None:
         scheme, _, secret = authorization.partition(" ")

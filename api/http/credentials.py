@@ -1,9 +1,9 @@
 """Cache of the principals of API keys, agent credentials and browser sessions.
 
-An agent sends a request every few seconds, and looking up its key each time would be half of the database's load. So
-principals are cached, and one query every `CHECKED_S` reads the version of revocations, regardless of the number of
-requests. A new version clears the cache. While the query fails, every secret is looked up. A revocation in another
-process takes effect within `TRUSTED_S`, a revocation in this process at once (`forget`).
+An agent sends a request every few seconds, and looking up the agent's key each time would be half of the database's
+load. So principals are cached, and one query every `CHECKED_S` reads the revocation counter, regardless of the number
+of requests. A change of the counter clears the cache. While the query fails, every secret is looked up in the database.
+A revocation in another process takes effect within `TRUSTED_S`, a revocation in this process at once (`forget`).
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Credentials:
     """Finds the principal of a credential. Use from the event loop only, except `forget`.
 
     Args:
-        changed: called after a revocation anywhere.
-        needed: whether checks are needed even without requests.
+        changed: called after a revocation in any process.
+        needed: returns whether checks for revocations are needed even without requests.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Credentials:
         self._thread = anyio.CapacityLimiter(1)  # so that checks do not wait for the threads of requests
 
     def remembered(self, credential: Credential) -> Principal | None:
-        """Returns the cached principal; None unless it is certainly still valid."""
+        """Returns the cached principal if it is certainly still valid, else None."""
         now = self._clock()
         self._asked_at = now
         remembered = self._remembered.get(credential)
@@ -85,12 +85,12 @@ class Credentials:
         return remembered[0]
 
     def last_known(self, credential: Credential) -> Principal | None:
-        """Returns the cached principal, which may be revoked by now; for use while the database is unavailable."""
+        """Returns the cached principal even if it may be revoked by now; for use while the database is unavailable."""
         remembered = self._remembered.get(credential)
         return None if remembered is None or remembered[1] <= self._clock() else remembered[0]
 
     async def resolve(self, credential: Credential) -> Principal:
-        """Returns the principal. Raises `Unauthenticated` for an unknown secret, `Unavailable` without the database."""
+        """Returns the principal. Raises `Unauthenticated` for an unknown secret, `Unavailable` without database."""
         principal = self.remembered(credential)
         if principal is not None:
             return principal
@@ -119,7 +119,7 @@ class Credentials:
                 await asyncio.wait_for(self._closed.wait(), CHECKED_S)
 
     def close(self) -> None:
-        """Ends `watch`. From the event loop only."""
+        """Ends `watch`. Call from the event loop only."""
         self._closed.set()
 
     async def check(self) -> None:

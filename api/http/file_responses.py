@@ -1,4 +1,4 @@
-"""File responses with the SHA-256 as ETag: If-None-Match, and one Range with If-Range."""
+"""File responses with the SHA-256 as ETag. They support If-None-Match, and one Range with If-Range."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IfNoneMatch = Annotated[str | None, Header(max_length=2000, examples=['"0"'])]
 def send_file(
     request: Request, file: Download, if_none_match: str | None, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Returns the file, the requested range, or 304 if the client has the file. 416 for a range after the end."""
+    """Returns the file or the requested range, or status 304 (the client has the file) or 416 (wrong range)."""
     etag = f'"{file.sha256}"'
     sent = {"ETag": etag, "Cache-Control": "private, no-cache", "Accept-Ranges": "bytes", **(headers or {})}
     etags = {tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")}
@@ -36,13 +36,13 @@ def send_file(
 
 
 def send_view(view: BaseModel) -> Response:
-    """Returns a view as JSON, encoded in the caller's thread; FastAPI would encode it in the event loop."""
+    """Returns a response with the view as JSON, encoded in the caller's thread instead of the event loop."""
     return Response(view.model_dump_json(), media_type="application/json")
 
 
 async def streamed(chunks: Iterator[bytes], limiter: anyio.CapacityLimiter | None) -> AsyncIterator[bytes]:
-    """Reads chunks in threads of `limiter` until an empty chunk. Reads the first chunk at once, so that an error is
-    raised before the response starts.
+    """Returns an iterator that reads chunks, up to an empty chunk, in threads limited by `limiter`. The first chunk is
+    read at once, so that an error is raised before the response starts.
     """
     first = await anyio.to_thread.run_sync(next, chunks, b"", limiter=limiter)
 
@@ -56,7 +56,7 @@ async def streamed(chunks: Iterator[bytes], limiter: anyio.CapacityLimiter | Non
 
 
 class _RangedFile(FileResponse):
-    """A file response. `whole` ignores the header Range. Raises `Unavailable` if the file was deleted meanwhile."""
+    """A file response; `whole` ignores the header Range. Raises `Unavailable` if the file has been deleted."""
 
     chunk_size = 1 << 20
 
@@ -73,8 +73,8 @@ class _RangedFile(FileResponse):
 
 
 def _is_partial(request: Request, etag: str, size: int) -> bool:
-    """Whether one valid range is requested. Invalid and multiple ranges are ignored, as RFC 9110 permits. Status 416
-    for a range after the end.
+    """Whether the request asks for one valid range. Invalid and multiple ranges are ignored, as RFC 9110 permits.
+    Raises an error of status 416 for a range after the end of the file.
     """
     match = _RANGE.match(request.headers.get("range", "").strip().lower())
     if match is None or request.headers.get("if-range", etag) != etag:

@@ -1,7 +1,7 @@
-"""Prometheus metrics: requests, and the service's state at the time of the scrape.
+"""Prometheus metrics: counts and durations of requests, and the service's state at the time of the scrape.
 
-Labels have few values: route templates, HTTP methods, states, devices. The curves of trainings are in TensorBoard
-instead (`core.training.run_folder`).
+Labels have few values: route templates, HTTP methods, states, devices. Curves of trainings are not metrics but
+TensorBoard files (`core.training.run_folder`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
 class Metrics:
-    """Prometheus metrics of one application; each has its own registry, so that tests can have several."""
+    """Prometheus metrics of one application, in a separate registry, so that tests can run several applications."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -45,7 +45,7 @@ class Metrics:
         self.events = Counter("edgefront_events_sent", "Events sent to readers of streams", registry=self.registry)
 
     def watch(self, waiting: Callable[[], float], readers: Callable[[], float]) -> None:
-        """Adds gauges of open long polls and event streams."""
+        """Adds gauges that call `waiting` (open long polls) and `readers` (open event streams)."""
         for name, text, value in (
             ("edgefront_lease_requests_waiting", "Lease requests that wait for work", waiting),
             ("edgefront_event_streams", "Open event streams", readers),
@@ -57,7 +57,7 @@ class Metrics:
         self._seconds.labels(route).observe(seconds)
 
     def text(self, state: Sequence[StateGauge] | None) -> bytes:
-        """Returns the exposition text. Without `state` (no database) only the process's own metrics."""
+        """Returns the metrics as Prometheus text; without `state` (no database) only this process's metrics."""
         registry = CollectorRegistry()
         Gauge("edgefront_database_up", "1 if the database answers", registry=registry).set(state is not None)
         for name, meaning, label, values in state or ():

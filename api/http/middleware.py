@@ -76,7 +76,7 @@ class Guard:
 
 
 class BodyLimit:
-    """Refuses bodies above the limit, by the header Content-Length or else while they are received (chunked)."""
+    """Refuses bodies above the size limit: by the header Content-Length or, for chunked bodies, while receiving."""
 
     def __init__(self, app: ASGIApp, max_bytes: int, max_import_bytes: int) -> None:
         self.app = app

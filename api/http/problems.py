@@ -54,7 +54,7 @@ def respond(
     headers: Mapping[str, str] | None = None,
     extra: Mapping[str, Any] | None = None,
 ) -> Response:
-    """Returns a problem document. `extra` has further members. Shortens long values, and makes numbers finite."""
+    """Returns a problem document; `extra` are further members. Shortens long values; non-finite numbers become text."""
     document: dict[str, Any] = {
         "type": f"urn:edgefront:problem:{kind}",
         "title": kind.replace("-", " ").capitalize(),
@@ -87,7 +87,7 @@ def of_error(error: EdgefrontError) -> Response:
 
 
 def of_crash(error: BaseException) -> Response:
-    """Returns a 500 without internal details, whose `instance` is logged with the traceback."""
+    """Returns a problem document of status 500 without internal details. Logs the traceback with its `instance`."""
     instance = f"urn:uuid:{uuid.uuid4()}"
     _log.error("unexpected error, instance %s", instance, exc_info=error)
     return respond(
@@ -100,7 +100,7 @@ def of_crash(error: BaseException) -> Response:
 
 
 def of_http(error: HTTPException) -> Response:
-    """Returns the problem document of the framework's errors: unknown path, wrong method."""
+    """Returns the problem document of an error that the framework raises, such as an unknown path or a wrong method."""
     kind = KIND_OF_STATUS.get(error.status_code, "error")
     phrase = HTTPStatus(error.status_code).phrase
     detail = error.detail if error.detail and error.detail != phrase else _PLAIN_DETAIL.get(error.status_code, phrase)
@@ -114,7 +114,7 @@ _PLAIN_DETAIL = {
 
 
 def of_validation(error: RequestValidationError) -> Response:
-    """Returns all wrong fields of a request; the first one also at the top level as `field`, `value`, `allowed`."""
+    """Returns a problem document that lists all wrong fields; top-level `field`, `value`, `allowed` show the first."""
     fields = [_wrong_field(item) for item in _one_per_field(error.errors())][:MAX_ERRORS]
     first = fields[0]
     detail = first["detail"] if len(fields) == 1 else f"{first['detail']} (and {len(fields) - 1} more, see errors)"
@@ -132,7 +132,7 @@ def _wrong_field(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _one_per_field(items: Sequence[Any]) -> list[Any]:
-    """Keeps one error per field. Pydantic lists one per member of a union, and one for a list with wrong items."""
+    """Returns one error per field, because Pydantic lists several errors for a union or a list with wrong items."""
     inside = {tuple(item["loc"][:depth]) for item in items for depth in range(len(item["loc"]))}
     items = [item for item in items if item["type"] != "too_short" or tuple(item["loc"]) not in inside]
     seen: set[tuple[Any, ...]] = set()
@@ -170,7 +170,7 @@ def _short(value: Any) -> str:
 
 
 def install(app: FastAPI, missing: Callable[[Request], Response | None]) -> None:
-    """Makes `app` answer all errors with problem documents, and 404 with the page that `missing` returns, if any."""
+    """Makes `app` answer errors with problem documents, except for 404 if `missing` returns a page to send instead."""
 
     async def own(_request: Request, error: Exception) -> Response:
         return of_error(cast(EdgefrontError, error))

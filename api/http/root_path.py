@@ -1,8 +1,8 @@
 """The URL path below which a proxy serves the service.
 
-That path is ASGI's `root_path`, and `path` begins with `root_path`, whether or not the proxy strips it. So links that
-begin with `root_path` work with and without the proxy. Endpoints set `Location` to the service's own paths, and the
-middleware prepends `root_path`.
+The middleware sets ASGI's `root_path` to that path and lets ASGI's `path` begin with `root_path`, whether or not the
+proxy strips `root_path`. So links that begin with `root_path` work with and without the proxy. Endpoints set the header
+`Location` to a path without `root_path`, and the middleware prepends `root_path`.
 """
 
 from __future__ import annotations
@@ -54,6 +54,6 @@ def check_root_path(root_path: str, paths: Collection[str]) -> None:
 
 
 def own_path(scope: Scope) -> str:
-    """Returns the path of a request without `root_path`."""
+    """Returns the path of a request without the prefix `root_path`."""
     path: str = scope["path"]
     return path.removeprefix(scope["root_path"])

@@ -1,12 +1,12 @@
-"""Routes whose endpoints run in threads, and their JSON bodies.
+"""FastAPI routes that run endpoints in threads, and the parser of JSON bodies.
 
 Short requests use the framework's threads; requests that take seconds use a few separate threads (`SlowWork`). The
 server (`http.connections`) and the proxy limit the number of concurrent requests.
 
 Bodies are parsed once, with limited depth and width. Python's parser accepts `NaN`, numbers that overflow to infinity,
-integers of any length and NUL characters, which the databases cannot store. Such values are refused here, where the
-field is known. Objects with thousands of fields are refused too, because collecting an error for each unknown field
-would block the event loop for seconds.
+integers of any length and NUL characters, which the databases cannot store. The parser of this module refuses such
+values and names the field. It also refuses objects with thousands of fields, because collecting an error for each
+unknown field would block the event loop for seconds.
 """
 
 from __future__ import annotations
@@ -55,13 +55,14 @@ class SlowWork:
         return await anyio.to_thread.run_sync(work, limiter=self.limiter)
 
     async def answer(self, work: Callable[[], BaseModel]) -> Response:
-        """Returns the result of `work` as JSON, encoded in the same thread because encoding may take long too."""
+        """Calls `work` in a thread and returns the result as a JSON response, encoded in the same thread."""
         return await self.run(lambda: send_view(work()))
 
 
 class ThreadRoute(APIRoute):
-    """A route whose endpoint runs in a thread unless it is a coroutine. The thread also encodes responses of status
-    200, because a large one would block the event loop. The operation is named after the function.
+    """A route that runs its endpoint in a thread, unless the endpoint is a coroutine. The thread also encodes responses
+    of status 200, because encoding a large response would block the event loop. The OpenAPI operation is named after
+    the function.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
@@ -89,8 +90,8 @@ def parse_json(body: bytes) -> Any:
     """Parses a JSON text and returns its value.
 
     Raises:
-        InvalidInput: not JSON, nested too deeply, or (the field named) an object with too many fields, a number that is
-            not finite, an integer beyond 64 bits or a NUL character.
+        InvalidInput: the body is not JSON or is nested too deeply; or a field, which the error names, has an object
+            with too many fields, a number that is not finite, an integer beyond 64 bits or a NUL character.
     """
     try:
         value = from_json(body)
@@ -105,7 +106,7 @@ def parse_json(body: bytes) -> Any:
 
 
 def _first_error(value: Any) -> InvalidInput | None:
-    """Returns the error of the first refused value, with its path within `value`; None if all values are accepted."""
+    """Returns an error for the first refused value, naming the path in `value`; None if all values are accepted."""
     if isinstance(value, dict):
         if len(value) > MAX_FIELDS:
             return InvalidInput(
@@ -163,7 +164,7 @@ class JsonRoute(ThreadRoute):
 
 
 async def read_json(request: Request) -> Any:
-    """Returns the body's value; None without a body. Status 415 for a media type other than JSON."""
+    """Returns the parsed JSON body; None without a body. Raises an error of status 415 for other media types."""
     body = await request.body()
     if not body:
         return None

@@ -1,9 +1,9 @@
-"""Event streams of jobs and trainings (`/v1/jobs/{id}/events`): a log as server-sent events, sent from any event number
-on and then followed.
+"""Event streams of jobs and trainings (`/v1/jobs/{id}/events`). A stream sends the events of a log after any event
+number, then new events, as server-sent events.
 
-Any number of readers follow a log at the cost of one. While a log has readers, one poller reads its new events and
-keeps the latest ones encoded in memory. A reader gets events from memory, or from the database if it is further behind,
-so that a slow reader delays no other reader and misses nothing.
+All readers of a log together cost as much as one reader. While a log has readers, one poller reads the log's new events
+and keeps the latest events encoded in memory. A reader gets events from memory, or from the database if memory no
+longer has them, so that a slow reader delays no other reader and misses nothing.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Read = Callable[[str, int, int], Sequence[Event]]
 
 
 def encoded(event: Event) -> bytes:
-    """Encodes an event as a server-sent event: its number is the id, its kind the type, the whole event the data."""
+    """Encodes an event as a server-sent event: id is the event's number, type its kind, data the whole event."""
     line: bytes = ServerSentEvent(
         event.model_dump_json(exclude_unset=True), event=event.kind, id=str(event.number)
     ).encode()
@@ -64,7 +64,7 @@ def encoded(event: Event) -> bytes:
 
 
 class _Feed:
-    """The new events of one log, for all its readers."""
+    """The latest events of one log (of a job or training), shared by all readers of the log."""
 
     def __init__(self, last: int) -> None:
         self.last = last  # events up to here have been seen
@@ -86,7 +86,7 @@ class _Feed:
         self.news = asyncio.Event()
 
     def after(self, number: int) -> list[tuple[int, bytes]] | None:
-        """Returns the events above `number` from memory; None if memory no longer has all of these."""
+        """Returns the events above `number` from memory; None if memory lacks some of these events."""
         if number >= self.last:
             return []
         if not self.kept or self.kept[0][0] > number + 1:
@@ -95,10 +95,10 @@ class _Feed:
 
 
 class Feeds:
-    """All feeds of this process. A `Feeds` belongs to one event loop; `notify` is thread-safe.
+    """The event feeds of all logs in this process. A `Feeds` belongs to one event loop; `notify` is thread-safe.
 
     Args:
-        read: (id, after, limit) → the events; runs in a thread.
+        read: function of a log's id, an event number and a limit that returns the next events; runs in a thread.
     """
 
     def __init__(self, read: Read) -> None:
@@ -118,13 +118,13 @@ class Feeds:
             feed.pulse.notify()
 
     def recheck(self) -> None:
-        """Checks the access of every reader again, at once. From the event loop only."""
+        """Makes every stream check its reader's access again, at once. Call from the event loop only."""
         self._epoch += 1
         for feed in self._feeds.values():
             feed.wake()
 
     def close(self) -> None:
-        """Ends every stream; clients reconnect."""
+        """Ends every stream; clients then reconnect."""
         self.closed = True
         for feed in self._feeds.values():
             feed.wake()
@@ -144,8 +144,8 @@ class Feeds:
     ) -> AsyncGenerator[bytes, None]:
         """Yields the events above `after`, then new events as they are committed, without end.
 
-        `allowed` runs in a thread every `RECHECK_S`, and after `recheck`, and raises when the reader lost access (its
-        key was revoked, the job or training deleted), which ends the stream.
+        `allowed` runs in a thread every `RECHECK_S` seconds, and after `recheck`. It raises if the reader has lost
+        access (the key was revoked, or the job or training deleted); this error ends the stream.
         """
         self._readers[key_id] += 1
         feed: _Feed | None = None
@@ -183,7 +183,7 @@ class Feeds:
                         feed.poller.cancel()
 
     async def _page(self, log_id: str, after: int) -> list[tuple[int, bytes]] | None:
-        """Returns a page of events from the database; None, after a pause, if the database is unavailable."""
+        """Returns a page of events after `after` from the database; None, after a pause, without the database."""
         try:
             events = await run_in_threadpool(self._read, log_id, after, PAGE)
         except Unavailable:
@@ -290,10 +290,10 @@ async def _event_stream(
     after: int,
     last_event_id: str | None,
 ) -> Response:
-    """Returns the existing events of the log of a job or training, then new ones, as a stream.
+    """Returns a stream of the existing events of a job's or training's log, followed by new events.
 
-    Access is checked repeatedly while the stream is open. Raises `InvalidInput` for a number that the log does not
-    contain.
+    Access is checked repeatedly while the stream is open. Raises `InvalidInput` for an event number that the log does
+    not contain.
     """
     begin = int(last_event_id) if last_event_id else after
 

@@ -1,8 +1,9 @@
-"""Lease requests that wait for work.
+"""Long polls: lease requests of agents that wait for work.
 
 A waiting request uses neither a thread nor a database connection. While requests wait, one poller per process queries
-which device keys have requested launches, and wakes a few of the matching devices at a time, the longest waiting first.
-The remaining devices are woken at the next polls, so that a thousand idle agents never compete for one launch.
+which device keys (ids or classes of devices) have requested launches, and wakes a few of the matching devices at a
+time, longest waiting first. The remaining devices are woken after later queries, so that a thousand idle agents never
+compete for one launch.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _log = logging.getLogger("edgefront.api")
 
 
 class Pulse:
-    """Wakes a poller after an interval, or at once after a change by this process. A `Pulse` belongs to one event loop;
-    `notify` is thread-safe.
+    """Wakes a polling task after an interval, or at once after a change by this process. A `Pulse` belongs to one event
+    loop; `notify` is thread-safe.
     """
 
     def __init__(self) -> None:
@@ -49,8 +50,8 @@ class Pulse:
             self._loop.call_soon_threadsafe(self._notified.set)
 
     async def wait(self, longest_s: float, shortest_s: float = 0.05) -> None:
-        """Returns after `notify` or `longest_s`, but never before `shortest_s`, because a busy process calls `notify`
-        constantly.
+        """Waits for a call of `notify`, but at least `shortest_s` and at most `longest_s` seconds. A busy process calls
+        `notify` constantly.
         """
         await asyncio.sleep(shortest_s)
         with suppress(asyncio.TimeoutError):
@@ -71,7 +72,7 @@ class WaitingRoom:
     """The waiting lease requests. A `WaitingRoom` belongs to one event loop; `notify` is thread-safe.
 
     Args:
-        requested_keys: returns the device keys that have requested launches; runs in a thread.
+        requested_keys: returns the device keys for which launches are requested; runs in a thread.
     """
 
     def __init__(self, requested_keys: Callable[[], Collection[str]]) -> None:
@@ -94,13 +95,13 @@ class WaitingRoom:
 
     @property
     def patience_s(self) -> float:
-        """Seconds after which a waiting request should check again without being woken."""
+        """Seconds after which a waiting request should look for work even if nothing has woken it."""
         return max(2.0, self._size / RETRIES_PER_S)
 
     async def wait(self, device_id: str, keys: Iterable[str], longest_s: float, gone: asyncio.Future[None]) -> bool:
         """Waits until one of `keys` has work, `longest_s` has passed, `gone` is done, or the server stops.
 
-        Returns False if the device has sent so many other requests that this one should end.
+        Returns False if this request should end because the device has too many waiting requests, otherwise True.
         """
         if self.closed or longest_s <= 0:
             return True
@@ -113,7 +114,7 @@ class WaitingRoom:
         return not waiter.called.done() or waiter.called.result()
 
     def call(self, keys: Iterable[str]) -> None:
-        """Wakes all requests that wait under one of `keys`, after a change of the device's state."""
+        """Wakes all requests that wait with one of these device keys, after a change of a device's state."""
         for key in keys:
             self._call(key, len(self._waiters.get(key, ())))
 

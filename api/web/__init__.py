@@ -1,1 +1,1 @@
-"""The web pages. Their data comes from `/v1`."""
+"""The web pages, which read all data from the API `/v1`."""

@@ -1,10 +1,10 @@
 """Serves the web pages, their scripts and styles, and the page for unknown addresses.
 
-Pages contain no data and need no key: their scripts fetch data from `/v1` with the session cookie. Without a cookie a
-browser is redirected to `/login`. The first response of `/v1` detects an expired cookie.
+Pages contain no data and need no key: the scripts of the pages fetch data from `/v1` with the session cookie. Without a
+cookie a browser is redirected to `/login`. The first response of `/v1` detects an expired cookie.
 
-Own assets and those of installed packages are read once and kept in memory. Their URLs contain a version, so browsers
-cache them forever.
+Assets (scripts, styles) of this project and of installed packages are read once and kept in memory. URLs of assets
+contain a version, so browsers cache assets forever.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ class Asset:
 
     @cached_property
     def compressed(self) -> bytes:
-        """The body compressed with gzip, without a time stamp, so that every process has the same bytes."""
+        """The asset's content, gzipped without a time stamp, so that every process sends the same bytes."""
         return gzip.compress(self.body, compresslevel=6, mtime=0)
 
 
 @lru_cache(maxsize=1)
 def own_assets() -> dict[str, Asset]:
-    """Returns path below `static/` → asset, for all own assets."""
+    """Returns the project's own assets (files in `static/`) as a mapping: path below `static/` → asset."""
     return {
         path.relative_to(STATIC).as_posix(): Asset(path.read_bytes(), MEDIA_TYPES[path.suffix])
         for path in sorted(STATIC.rglob("*"))
@@ -82,7 +82,7 @@ def own_assets() -> dict[str, Asset]:
 
 @lru_cache(maxsize=1)
 def own_version() -> str:
-    """Hash of all own assets: one version for all of them, because their modules import each other by relative URLs."""
+    """Hash of all own assets. All assets share one version, because modules import each other by relative URLs."""
     whole = hashlib.sha256()
     for path, asset in own_assets().items():
         whole.update(f"{path}\0{asset.digest}\0".encode())
@@ -118,7 +118,7 @@ def packaged_asset(name: str) -> Asset:
 
 @cache
 def imported(path: str) -> tuple[str, ...]:
-    """Returns the modules that an own script imports, directly or indirectly, so that browsers can preload them."""
+    """Returns the modules that a script imports, directly or indirectly, so that browsers can preload these modules."""
     names: dict[str, None] = {}
     waiting = [path]
     while waiting:
@@ -132,12 +132,12 @@ def imported(path: str) -> tuple[str, ...]:
 
 
 def own_address(path: str) -> str:
-    """URL path of an own asset, without ASGI's `root_path`."""
+    """Returns the URL path of an asset of this project, without ASGI's `root_path`."""
     return f"/static/own/{own_version()}/{path}"
 
 
 def module_tags(root: str, path: str) -> Markup:
-    """Returns HTML elements that load an own script and preload all its imports. `root` is ASGI's `root_path`."""
+    """Returns HTML elements that load a script and preload the modules that it imports. `root`: ASGI's `root_path`."""
     preload, run = Markup('<link rel="modulepreload" href="{}">\n'), Markup('<script type="module" src="{}"></script>')
     preloads = Markup("").join(preload.format(root + own_address(name)) for name in imported(path))
     return preloads + run.format(root + own_address(path))
@@ -185,7 +185,7 @@ words = {name: f"{text[:1].upper()}{text[1:].removesuffix('.')}." for name, text
 
 
 def term(shown: str, says: str) -> Markup:
-    """Returns a word with an explanation, which appears on hover and by `shared/terms.js`."""
+    """Returns HTML that shows the word `shown`, and the explanation `says` on hover or (`shared/terms.js`) on tap."""
     return Markup('<button type="button" class="term" title="{}">{}</button>').format(says, shown)
 
 
@@ -257,7 +257,7 @@ def favicon() -> Response:
 
 
 def warm_up() -> None:
-    """Compiles the pages and compresses their assets before the first visitor arrives."""
+    """Compiles the page templates and compresses the assets of pages before the first visitor arrives."""
     for template in _templates.list_templates():
         _templates.get_template(template)
     for asset in (*own_assets().values(), *map(packaged_asset, PACKAGED)):
@@ -279,7 +279,7 @@ def _render(request: Request, template: str, status: int = 200, /, **values: str
 
 
 def _serve(request: Request, asset: Asset, *, current: bool) -> Response:
-    """Returns the asset, with gzip if accepted. Only the current version's URL may be cached forever."""
+    """Returns a response with the asset, gzipped if accepted. Only URLs of the current version are cached forever."""
     zipped = "gzip" in request.headers.get("accept-encoding", "")
     etag = f'"{asset.digest}{"-gzip" if zipped else ""}"'
     headers = {

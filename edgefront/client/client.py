@@ -1,7 +1,7 @@
 """The typed, synchronous client of the service: `from edgefront import Client`.
 
-Methods return the wire models (`core.schemas`). Errors are exceptions of `core.common.errors`, chosen by the `kind` of
-the server's problem document. While the server is unavailable, idempotent requests are retried with jitter.
+Methods return the wire models (`core.schemas`). Error responses raise exceptions of `core.common.errors`, chosen by the
+`kind` in the server's problem document. While the server is unavailable, idempotent requests are retried with jitter.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """A connection to one server with one key. Thread-safe; a context manager that closes its connections.
+    """A client of one server with one key. Thread-safe; a context manager that closes its HTTP connections.
 
     Args:
         url: the server; else `EDGEFRONT_URL`; else the embedded service that runs on this machine (`edgefront up`).
         key: the API key; else `EDGEFRONT_KEY`; else, for the embedded service, the key in its data folder.
         home: data folder of the embedded service; else `EDGEFRONT_HOME`; else the user's data folder.
         timeout_s: timeout of one request.
-        patience_s: total time of retries while the server is unavailable.
+        patience_s: total time for which requests are retried while the server is unavailable.
 
     Raises `Unavailable` if no server is given and none runs on this machine.
     """
@@ -90,16 +90,17 @@ class Client:
         dataset: str | None = None,
         **limits: Unpack[LimitQuery],
     ) -> Frontier:
-        """Returns the frontier of a job on a target, one of the job's devices with a runtime (its id or name; optional
-        if the job has one target), within limits as in "the best under 50 ms and 300 MB". With `by` perplexity, the
-        frontier of the trained models (on `dataset`).
+        """Returns the Pareto frontier of a job on a target (a device and runtime of the job), among the models within
+        the limits. `target` is the target's id or name, optional if the job has one target. With `by="perplexity"`,
+        returns the frontier of the models that were trained on `dataset`.
         """
         params = {"target": target, **limit_query(**limits), "by": by, "dataset": dataset}
         return self._transport.ask(Frontier, "GET", f"/v1/jobs/{segment(job_id)}/frontier", params=params)
 
     def compare(self, targets: Sequence[str], *, jobs: Sequence[str] = ()) -> ComparisonView:
-        """Compares targets (by id) and all targets of jobs: latency and memory of each architecture on their frontiers,
-        on each target. Ratios are relative to the first target.
+        """Compares targets (devices with a runtime): the targets with these ids, and all targets of these jobs. Returns
+        latency and memory of each architecture on any target's frontier, on each target. Ratios are relative to the
+        first target.
         """
         params = {"target": list(targets), "job": list(jobs)}
         return self._transport.ask(ComparisonView, "GET", "/v1/comparison", params=params)
@@ -117,10 +118,11 @@ class Client:
         trainer: str | None = None,
     ) -> PredictionsView:
         """Predicts latency, memory and quality of architectures (or named models) on a device, with 95 % intervals,
-        from its measurements under the protocol (fields that differ from the defaults). Nothing is run. `train_tokens`,
-        or `train_hours` on the worker `trainer`: the training budget, for a `law` that knows budgets.
+        from the device's measurements under the protocol. `protocol` has the fields that differ from the defaults.
+        Nothing is run. `law` is a scaling law; if it supports several training budgets, `train_tokens`, or
+        `train_hours` on the worker `trainer`, sets the budget.
 
-        Raises `Conflict` if fewer than three architectures were measured on the device under this protocol,
+        Raises `Conflict` if fewer than three architectures were measured on the device under this protocol, and
         `InvalidInput` that names a wrong field.
         """
         fields = {
@@ -135,9 +137,10 @@ class Client:
         return self._transport.ask(PredictionsView, "POST", "/v1/predictions", body=body, repeatable=True)
 
     def identifier(self, kind: IdentifiedKind, text: str) -> str:
-        """Returns the full identifier for `text`: its first or last characters, or `last`.
+        """Returns the full identifier of an object. `text`: first or last characters of the identifier; or `last` for
+        the newest.
 
-        Raises `NotFound` without a match, `InvalidInput` that lists several matches.
+        Raises `NotFound` if no identifier matches, `InvalidInput` if several match (the error lists the matches).
         """
         params = {"kind": kind, "text": text}
         return self._transport.ask(IdentifierView, "GET", "/v1/identifiers", params=params).id

@@ -1,9 +1,8 @@
-"""The data folder of the embedded service, in which local clients find the running server and its key.
+"""The data folder of the embedded service, where local clients find the URL and key of the running server.
 
-<home>/server.json   {"url", "pid", "version"} while `edgefront up` runs
-<home>/key           the admin key, created at the first start, mode 0600
-<home>/lock          held by the running service
-<home>/agent/        credential, spool and caches of the embedded agent
+<home>/server.json   {"url", "pid", "version"} while `edgefront up` runs <home>/key           the admin key, created at
+the first start, mode 0600 <home>/lock          held by the running service <home>/agent/        credential, spool and
+caches of the embedded agent
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class LocalServer:
 
     @classmethod
     def find(cls, home: Path) -> LocalServer:
-        """Returns the running server of `home`. Raises `Unavailable` that says how to start a server."""
+        """Returns the running server of `home`. If none runs, raises `Unavailable` with the command that starts one."""
         try:
             server = cls(**json.loads((home / "server.json").read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
@@ -52,7 +51,7 @@ class LocalServer:
         return server
 
     def announce(self, home: Path) -> None:
-        """Writes server.json atomically."""
+        """Writes this object to `home`/server.json atomically."""
         write_private(home / "server.json", json.dumps(asdict(self)) + "\n")
 
     @staticmethod
@@ -62,7 +61,7 @@ class LocalServer:
 
 
 def is_starting(url: str, home: Path) -> bool:
-    """Whether this is the embedded service of `home`, just started, so that its agent may not have enrolled yet."""
+    """Whether `url` is the embedded service of `home` and has just started. Its agent may not have enrolled yet."""
     try:
         server = LocalServer.find(home)
         age_s = time.time() - (home / "server.json").stat().st_mtime
@@ -80,7 +79,7 @@ def read_key(home: Path) -> str | None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process with this id exists, of any user."""
+    """Whether a process with this id exists, whichever user owns the process."""
     if sys.platform == "win32":
         return True  # os.kill would kill the process; a dead server is noticed when it does not respond
     try:

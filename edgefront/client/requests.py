@@ -1,4 +1,4 @@
-"""Requests for jobs and trainings from the options of `edgefront find`, `job submit` and `train submit`."""
+"""Builds requests for jobs and trainings from options of `edgefront find`, `job submit` and `train submit`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MODE_FIELDS = ("sequence_length", "memory_length", "new_tokens", "latency")
 
 
 def read_request(path: Path, model: type[Model]) -> Model:
-    """Reads a request from a JSON file. Raises `InvalidInput` that names the field."""
+    """Reads a request from a JSON file. Raises `InvalidInput` with the name of the wrong field."""
     try:
         value = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -115,11 +115,11 @@ def _scalar(text: str) -> Any:
 
 
 def parse_target(text: str, *, option: str = "target") -> dict[str, Any]:
-    """Parses `DEVICE[:RUNTIME[:THREADS]][,FIELD=VALUE…]` into `device` or (`class=NAME`) `device_class`, and
-    `protocol`.
+    """Parses `DEVICE[:RUNTIME[:THREADS]][,FIELD=VALUE…]`. Returns the fields `device` (or, for `class=NAME`,
+    `device_class`) and `protocol`.
 
-    Device names may contain colons and commas: only a runtime's name, a number after it, and protocol fields are split
-    off the end.
+    Device names may contain colons and commas: only a runtime's name, a number after that name, and protocol fields are
+    split off the end.
     """
     fields: dict[str, Any] = {}
     remaining = text
@@ -144,7 +144,7 @@ def parse_target(text: str, *, option: str = "target") -> dict[str, Any]:
 
 
 def changed_protocol(protocol: MeasurementProtocol, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the protocol with changed fields. Fields that depend on a changed mode or runtime get their defaults."""
+    """Returns the protocol with `changes`. Fields that depend on a changed mode or runtime get their defaults."""
     fields = protocol.model_dump(mode="json")
     if changes.get("mode", protocol.mode) != protocol.mode:
         fields = {name: value for name, value in fields.items() if name not in _MODE_FIELDS}
@@ -186,7 +186,7 @@ def generation_fields(
 
 
 def parse_contexts(text: str | None) -> list[int]:
-    """Returns `0,1024,4096` as rising numbers of tokens; [0] for None. Raises `ProtocolError` for any other text."""
+    """Parses a text such as `0,1024,4096` into rising numbers of tokens; None gives [0]. Raises `ProtocolError`."""
     if text is None:
         return [0]
     parts = [part.strip() for part in text.split(",")]
@@ -204,10 +204,10 @@ def parse_contexts(text: str | None) -> list[int]:
 def space_request(
     name: str, narrow: Mapping[str, Any], model: str | None, inherit: str | None = None
 ) -> dict[str, Any]:
-    """Returns the `space` of a job request: a space, or a space around `model` (any form of `given_model`), or the
-    submodels of the service's model `inherit`.
+    """Returns the field `space` of a job request: the space `name`, a space around `model` (any form that `given_model`
+    accepts), or the submodels of the trained model `inherit` of the service.
 
-    Around a model, the default space stands for the one that contains the model.
+    With `model`, the default space means the space that contains the model.
     """
     if model is None:
         return {"name": name, "narrow": dict(narrow)}
@@ -231,8 +231,8 @@ _POPULATION_SETTINGS = {"population", "parents", "mutants", "crossovers"}
 
 
 def apply_preset(name: str | None, algorithm: str, settings: Mapping[str, Any], proxy: str) -> dict[str, Any]:
-    """Returns algorithm and proxy of a job, from a preset (which also sets epsilon) or from options. Raises
-    `InvalidInput` if both are given.
+    """Returns the fields of a job request that a preset sets (algorithm, proxy and epsilon), or those from the options
+    (algorithm and proxy). Raises `InvalidInput` if both a preset and options are given.
     """
     if name is None:
         return {"algorithm": {"name": algorithm, "settings": dict(settings)}, "proxy": proxy}
@@ -261,11 +261,11 @@ def find_request(
     inherit: str | None = None,
     **fields: Any,
 ) -> JobRequest:
-    """Returns the request for the best model within limits on these targets, each with a device or class, a `protocol`
-    and `limits`.
+    """Returns the job request that finds the best model within limits on these targets. Each target has a device or
+    device class, a `protocol` and `limits`.
 
-    A limit on a generation's times implies mode generate. The embedding genes are free unless `narrow` restricts them.
-    `model` and `inherit`: see `space_request`. `fields`: further fields of the request.
+    A limit on a time of a generation implies mode generate. The genes of the embedding are free unless `narrow`
+    restricts them. `model` and `inherit`: see `space_request`. `fields`: further fields of the request.
     """
     targets = [
         {**target, "protocol": {"mode": "generate", **target["protocol"]}}
@@ -284,9 +284,9 @@ def find_request(
 def published_request(
     targets: Sequence[Mapping[str, Any]], *, published: Mapping[str, Any], variants: Mapping[str, Any], **fields: Any
 ) -> JobRequest:
-    """Returns the request for the best published model within limits on these targets, in each of the `variants`
-    (fields of `core.schemas.published.Variants`). The default mode is generate. `fields`: further fields of the
-    request.
+    """Returns the job request that finds the best published model within limits on these targets. `variants` (fields of
+    `core.schemas.published.Variants`) are the formats and runtimes to try. The default mode is generate. `fields`:
+    further fields of the request.
     """
     targets = [
         {**target, "protocol": {"mode": "generate", **target["protocol"]}, "variants": dict(variants)}
@@ -301,7 +301,7 @@ def _best_within_limits(targets: Iterable[Mapping[str, Any]], **fields: Any) -> 
 
 
 def check_limits(limits: Mapping[str, float | None]) -> dict[str, float]:
-    """Returns the limits that are set. Raises `InvalidInput` if none is set or one is not positive."""
+    """Returns the limits that are set. Raises `InvalidInput` if no limit is set or a limit is not positive."""
     set_limits = {name: value for name, value in limits.items() if value is not None}
     for name, value in set_limits.items():
         if not (math.isfinite(value) and value > 0):
@@ -336,8 +336,8 @@ def training_subject(
 ) -> dict[str, Any]:
     """Returns the request fields that name the models to train. `selection` applies to a frontier only.
 
-    Empty if no model is named and the training starts from another training (`has_start`), whose model is then trained
-    (`architecture_subject`).
+    Empty if no model is named and the training starts from another training (`has_start`); `architecture_subject` then
+    names the other training's model.
     """
     options = {"architecture": architecture, "candidate": candidate, "frontier": frontier}
     named = [f"--{name}" for name, value in options.items() if value is not None]
@@ -367,7 +367,7 @@ def training_subject(
 
 
 def architecture_subject(start: TrainingView) -> dict[str, Any]:
-    """Returns the request field for training the model of `start`. Raises `InvalidInput` if it has no model yet."""
+    """Returns the request field that selects the model of `start`. Raises `InvalidInput` if it has no model yet."""
     if start.trained is None:
         raise InvalidInput(
             f"start: training {start.id} has no model to train further yet ({start.kind}, {start.state})",

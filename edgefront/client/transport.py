@@ -1,4 +1,4 @@
-"""HTTP requests of the client: retries, and problem documents as exceptions.
+"""HTTP requests of the client: retries requests, and raises exceptions for problem documents.
 
 Requests that were certainly not processed are retried (no connection, 429). Idempotent requests (GET, DELETE, a POST
 with an Idempotency-Key) are also retried if they may have been processed (a broken response, 502, 503, 504). Pauses
@@ -77,7 +77,7 @@ class Transport:
 
     @contextmanager
     def reading(self, what: str) -> Iterator[None]:
-        """Context for parsing a response. Raises `EdgefrontError` if this release cannot read the response."""
+        """Within the block, an error in parsing a response becomes `EdgefrontError`: another release sent `what`."""
         try:
             yield
         except ValueError as error:
@@ -100,8 +100,8 @@ class Transport:
     ) -> httpx.Response:
         """Returns a successful response; for an error response, raises the exception of its problem document.
 
-        `content`, instead of a JSON `body`, is iterated again for each attempt; the server may take an hour to process
-        it.
+        `content` replaces the JSON `body` and is iterated again for each attempt; the server may take an hour to
+        process the content.
         """
         all_headers, timeout = dict(headers or {}), self._http.timeout
         if content is not None:
@@ -134,7 +134,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         read_timeout_s: float,
     ) -> Iterator[httpx.Response]:
-        """Sends one GET with a streamed body. The request is not retried, because the reader knows where to resume."""
+        """Sends one GET and streams the response. Never retries, because only the caller knows where to resume."""
         timeout = httpx.Timeout(read_timeout_s, connect=min(read_timeout_s, 10.0))
         with (
             self._errors(),
@@ -204,7 +204,7 @@ def segment(name: str) -> str:
 
 
 def problem_error(response: httpx.Response) -> EdgefrontError:
-    """Returns the exception of a problem document (RFC 9457), by its `kind`; of another response by its status."""
+    """Returns the exception for an error response: by a problem document's `kind` (RFC 9457), else by the status."""
     document = problem_document(response) or {}
     kind = document.get("kind")
     error_class = _BY_KIND.get(kind) if isinstance(kind, str) else None
@@ -252,5 +252,5 @@ _BY_STATUS: dict[int, type[EdgefrontError]] = {
 
 
 def _present(params: Query | None) -> dict[str, Any] | None:
-    """Returns the parameters that have a value. httpx writes `true`, and repeats the name for a list."""
+    """Returns the query parameters whose value is not None."""
     return {name: value for name, value in params.items() if value is not None} if params else None

@@ -1,4 +1,4 @@
-"""The embedded agent: a child process that is restarted when it ends, and that never outlives its service.
+"""The embedded agent: a child process that is restarted when it ends, and that ends with the embedded service.
 
 The child has the reading end of a pipe whose writing end is in this process. When this process ends, even by `kill -9`,
 the pipe closes and the child exits (`end_with_input`).
@@ -28,9 +28,9 @@ class AgentProcess:
 
     Args:
         command: argument list of the agent.
-        log: file to which its output is appended.
-        before_start: called before every start, to prepare its credentials.
-        final_codes: exit codes after which it is not restarted.
+        log: file to which the agent's output is appended.
+        before_start: called before every start, to prepare the agent's credentials.
+        final_codes: exit codes after which the agent is not restarted.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class AgentProcess:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Drains the agent (SIGTERM), kills it after `timeout_s`, and waits for its end."""
+        """Drains the agent (SIGTERM), kills it after `timeout_s` seconds if needed, and waits for the agent's end."""
         self._stopping.set()
         with self._changed:
             process = self._process
@@ -126,7 +126,7 @@ class AgentProcess:
 
 
 def update_server_url(folder: Path, url: str) -> None:
-    """Updates the URL in the agent's credential: the same service may have another port at each start."""
+    """Updates the server's URL in the agent's credential, because the service may use another port at each start."""
     from pydantic import ValidationError
 
     from edgefront.agents.server.credential import Credential, CredentialFile

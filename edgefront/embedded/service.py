@@ -1,4 +1,4 @@
-"""The embedded service as an object: API, worker and agent, started in order and stopped without orphaned processes."""
+"""The embedded service as an object that starts API, worker and agent, and stops them without orphaned processes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _TRAININGS_S = 30.0
 
 @contextmanager
 def locked_home(home: Path) -> Iterator[None]:
-    """Creates the folder and locks it. Raises `Conflict` if another process holds the lock."""
+    """Creates the folder and locks it within the block. Raises `Conflict` if another process holds the lock."""
     home.mkdir(parents=True, exist_ok=True)
     busy = Conflict(f"an edgefront service already runs in {home}: use it, stop it, or give another folder by --home")
     with only_holder(home / "lock", busy):
@@ -59,14 +59,14 @@ class EmbeddedService:
     """The embedded service. A context manager; `url` and `key` are set when it is entered.
 
     Args:
-        home: data folder; one service at a time.
+        home: data folder, for one service at a time.
         host, port: where to listen; None: EDGEFRONT_HTTP__HOST and EDGEFRONT_HTTP__PORT. The default port is 8090 or
-        the next free one; 0 is any free one.
+        the next free port; 0 selects any free port.
         agent: also run an agent.
         cores: measuring cores, as in `2,4-6`; None: all, with one launch at a time and the service on the last core.
         on_bound: called with the URL once the port is bound, seconds before the service responds.
         isolated: ignore environment variables that select another database (for the demo).
-        ending: interrupts the start between two of its steps once it is set.
+        ending: an event that interrupts the start, between two of its steps, once the event is set.
 
     Raises:
         StartInterrupted: `ending` was set.
@@ -175,7 +175,7 @@ class EmbeddedService:
         return settings
 
     def _admin(self, database: Database) -> Principal:
-        """Returns the principal of the key in the data folder. Creates a key if the folder has no valid one."""
+        """Returns the principal of the admin key in the data folder. Creates a key if the folder has no valid key."""
         from edgefront.core.services.access.keys import authenticate, create_key
 
         key = read_key(self.home)
@@ -215,7 +215,7 @@ class EmbeddedService:
 
     @staticmethod
     def _enrolment_token(database: Database, principal: Principal, path: Path) -> None:
-        """Writes a new single-use token, which enrols the existing device again if there is one."""
+        """Writes a new single-use enrolment token to `path`, bound to the embedded device if that device exists."""
         from edgefront.core.common.errors import NotFound
         from edgefront.core.schemas.service import EnrolmentTokenRequest, ReenrolRequest
         from edgefront.core.services.fleet.devices import create_enrolment_token, reenrolment_token
@@ -266,7 +266,7 @@ _MAX_PORTS = 50
 
 
 def bind(host: str, port: int | None) -> socket.socket:
-    """Returns a bound socket. `port` None: the default or the next free one; 0: any free one.
+    """Returns a bound socket. `port` None selects the default port or the next free port, 0 any free port.
 
     Raises `Conflict` if the requested port is in use, `InvalidInput` if the host is not one of this machine's.
     """

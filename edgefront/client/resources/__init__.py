@@ -1,1 +1,1 @@
-"""Resources of `Client`, one per resource of the API."""
+"""The resources of `Client` (jobs, trainings, devices …), one for each resource of the API."""

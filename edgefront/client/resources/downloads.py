@@ -1,4 +1,4 @@
-"""Downloads of models and other files: streamed, resumed, verified, and renamed when complete."""
+"""Downloads models and other files. Downloads are streamed, resumed, verified, and renamed when complete."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ _FILE_NAME = re.compile(r'filename="([^"/\\]+)"')
 class Download:
     """A download of a file whose ETag is its SHA-256.
 
-    `path` is a file, or a folder that gets the server's file name (`default_name` without one). The bytes are written
-    to a hidden `.part` file in the same folder, named by `key`, from which an interrupted download resumes, also in a
-    later call. The file gets its name once its SHA-256 equals the ETag. An existing equal file is not downloaded again.
+    `path` is the path of the file, or a folder: the file then gets the name that the server sends, else `default_name`.
+    The bytes are written to a hidden `.part` file, named by `key`, in the same folder. An interrupted download resumes
+    from that `.part` file, also in a later call. The `.part` file is renamed once its SHA-256 equals the ETag. An
+    existing equal file is not downloaded again.
     """
 
     transport: Transport
@@ -51,8 +52,8 @@ class Download:
     def fetch(self) -> Path:
         """Downloads the file and returns its path.
 
-        Raises `Conflict` if a device or pipe, or without `replace` another file, has its path; `Unavailable` on a full
-        disk, after removing the `.part` file.
+        Raises `Conflict` if the path is a device or pipe, or (without `replace`) a different file; raises `Unavailable`
+        on a full disk, after removing the `.part` file.
         """
         try:
             return self._in_attempts()
@@ -112,7 +113,7 @@ class Download:
         return self._finish(fresh, target, expected)
 
     def _is_complete(self, target: Path, expected: str) -> bool:
-        """Whether the complete file exists already. Raises `Conflict` if its path is taken and must not be replaced."""
+        """Whether `target` is the complete file. Raises `Conflict` if `target` is another file, without `replace`."""
         if not target.exists():
             return False
         if not target.is_file():
@@ -124,7 +125,7 @@ class Download:
         return False
 
     def _partial_file(self, folder: Path) -> tuple[Path | None, str]:
-        """Returns the non-empty `.part` file of an earlier attempt, and the checksum of its complete file."""
+        """Returns the non-empty `.part` file of an earlier attempt and the checksum of the complete file, if any."""
         for part in folder.glob(f"{self._prefix}*.part"):
             checksum = part.name[len(self._prefix) : -len(".part")]
             if _SHA256.match(checksum) and part.stat().st_size:
@@ -190,12 +191,12 @@ class Models(Resource):
         `replace`; otherwise raises `Conflict`.
 
         `numbers`: number format of an ONNX or GGUF file, as in a measurement with that dtype or those weights. `path`
-        is a file, or a folder that gets the server's own file name. The bytes are written to a hidden `.part` file in
-        the same folder, from which an interrupted download resumes, also in a later call. The file gets its name only
-        after its SHA-256 equals the server's ETag.
+        is the path of the file, or a folder: the file then gets the name that the server sends. The bytes are written
+        to a hidden `.part` file in the same folder. An interrupted download resumes from that `.part` file, also in a
+        later call. The `.part` file is renamed only after its SHA-256 equals the server's ETag.
 
-        Raises `InvalidInput` that names `format` if the model has no such file (an encoder has no decoding graph), or
-        `numbers` if the format supports only float32.
+        Raises `InvalidInput` that names `format` if the model cannot have a file of this format (an encoder has no
+        decoding graph), or that names `numbers` if the format supports only float32.
         """
         return model_download(
             self._transport,

@@ -30,17 +30,17 @@ from edgefront.core.schemas.trainings import RecipeView
 
 
 class Devices(Resource):
-    """The devices, `client.devices`. A device is named by its id or its name."""
+    """The devices, `client.devices`. The arguments `device` take a device's id or name."""
 
     def list(self, *, limit: int = 100) -> Iterator[DeviceView]:
-        """Yields the devices over all pages."""
+        """Yields all devices; `limit` is the number of devices per request."""
         return pages(self._transport, DevicePage, "/v1/devices", {"limit": limit})
 
     def get(self, device: str) -> DeviceView:
         return self._transport.ask(DeviceView, "GET", f"/v1/devices/{segment(device)}")
 
     def drain(self, device: str) -> DeviceView:
-        """Drains the device: it finishes its launches and gets no more."""
+        """Drains the device: it finishes its launches (runs of models) and gets no more."""
         return self._change_state(device, "drain")
 
     def activate(self, device: str) -> DeviceView:
@@ -52,7 +52,7 @@ class Devices(Resource):
         return self._change_state(device, "trust")
 
     def anchor(self, device: str) -> AnchorView:
-        """Returns the history of the anchor: a small reference model, measured regularly to detect drift."""
+        """Returns the device's measurements of the anchor, a reference model measured regularly to detect drift."""
         return self._transport.ask(AnchorView, "GET", f"/v1/devices/{segment(device)}/anchor")
 
     def revoke(self, device: str) -> DeviceView:
@@ -60,8 +60,8 @@ class Devices(Resource):
         return self._change_state(device, "revoke")
 
     def reenrol(self, device: str, *, minutes: int = 60) -> EnrolmentTokenView:
-        """Creates a token to enrol this device again, revoked or offline. Only this response has its secret
-        (`token`).
+        """Creates a token to enrol this device again after it was revoked or went offline. Only this response contains
+        the token's secret (`token`).
         """
         path = f"/v1/devices/{segment(device)}/reenrol"
         return self._transport.ask(EnrolmentTokenView, "POST", path, body=checked(ReenrolRequest, {"minutes": minutes}))
@@ -74,7 +74,7 @@ class Tokens(Resource):
     """The enrolment tokens, `client.tokens`."""
 
     def create(self, *, name: str = "device", minutes: int = 60, uses: int = 1) -> EnrolmentTokenView:
-        """Creates a token; its secret (`token`) is only in this response."""
+        """Creates an enrolment token for `uses` devices. Only this response contains the secret (`token`)."""
         request = checked(EnrolmentTokenRequest, {"name": name, "minutes": minutes, "uses": uses})
         return self._transport.ask(EnrolmentTokenView, "POST", "/v1/enrolment-tokens", body=request)
 
@@ -100,7 +100,7 @@ class Keys(Resource):
         owner: str | None = None,
         days: int | None = None,
     ) -> KeyView:
-        """Creates a key; its secret (`key`) is only in this response."""
+        """Creates an API key. Only this response contains the key's secret (`key`)."""
         request = checked(KeyRequest, {"name": name, "role": role, "owner": owner, "days": days})
         return self._transport.ask(KeyView, "POST", "/v1/keys", body=request)
 
@@ -129,7 +129,7 @@ class Catalogue(Resource):
         return self._transport.ask(NamedModelView, "GET", f"/v1/catalogue/models/{segment(name)}")
 
     def published(self) -> PublishedCatalogue:
-        """Returns the published models that the service knows, and the tables of their scores."""
+        """Returns the published models that the service knows, and the published result tables with their scores."""
         return self._transport.ask(PublishedCatalogue, "GET", "/v1/catalogue/published")
 
     def published_model(self, hub_id: str) -> PublishedView:
@@ -138,7 +138,7 @@ class Catalogue(Resource):
         return self._transport.ask(PublishedView, "GET", f"/v1/catalogue/published/{path}")
 
     def quality_laws(self) -> list[QualityLawView]:
-        """Returns the scaling laws: data and training budget of their predictions, and their ranges of validity."""
+        """Returns the scaling laws with data and training budget of their predictions and range of validity."""
         return self._transport.ask(list[QualityLawView], "GET", "/v1/quality/laws")
 
     def quality_law(self, name: str) -> QualityLawView:
@@ -148,7 +148,7 @@ class Catalogue(Resource):
         """Returns the exact costs of an architecture in one forward pass; options are fields of
         `core.architectures.cost.costs.CostOptions`.
 
-        Raises `ArchitectureError` that names the field of the description, `InvalidInput` that names the option.
+        Raises `ArchitectureError` that names a wrong field, `InvalidInput` that names a wrong option.
         """
         description = architecture.canonical if isinstance(architecture, Architecture) else dict(architecture)
         CostOptions(**options)  # raises TypeError for an unknown name

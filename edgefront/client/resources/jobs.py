@@ -1,4 +1,4 @@
-"""Jobs: create, follow and control them; and their candidates."""
+"""Requests that create, follow and control jobs, and requests about the candidates of jobs."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Jobs(Resource):
     """The search jobs, `client.jobs`."""
 
     def create(self, request: JobRequest | Mapping[str, Any], *, idempotency_key: str | None = None) -> Job:
-        """Submits a job. Safe to retry: the same key and request return the same job.
+        """Submits a job. Safe to retry: the same idempotency key and request return the same job.
 
-        Raises `InvalidInput` that names the field, from the client's own validation or the server's.
+        Raises `InvalidInput` that names the wrong field, found by the client's or the server's validation.
         """
         request = checked(JobRequest, request)
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
@@ -68,10 +68,11 @@ class Jobs(Resource):
         protocol: Mapping[str, Any] | None = None,
         limits: Mapping[str, Any] | None = None,
     ) -> Job:
-        """Adds a device to a job. The device measures about ten of the job's candidates, and the candidates predicted
-        to matter. Protocol and limits default to those of the job's first target. A finished job runs again.
+        """Adds a target (a device or device class, with a runtime) to a job. The device measures about ten of the job's
+        candidates, then the candidates that are predicted to matter. Protocol and limits default to those of the job's
+        first target. A finished job runs again.
 
-        Raises `Conflict` for a job that was cancelled or has failed, `InvalidInput` that names the field.
+        Raises `Conflict` for a job that was cancelled or has failed, `InvalidInput` that names a wrong field.
         """
         target = {"name": name, "device": device, "device_class": device_class}
         request = checked(AddedTargetRequest, {**target, "protocol": protocol, "limits": limits})
@@ -98,9 +99,9 @@ class Jobs(Resource):
         """Returns the best measured model of the job within limits, and the stock (default) model under the same
         limits.
 
-        Limits default to the target's own. With `train_tokens`, or `train_hours` on the worker `trainer`, the best to
-        train with that budget; raises `InvalidInput` if the job's scaling law knows a single training budget only, or
-        the worker's pace is unknown.
+        Limits default to the target's limits. With `train_tokens`, or `train_hours` on the worker `trainer`, returns
+        the model that is best after training with that budget; raises `InvalidInput` if the job's scaling law supports
+        a single training budget only, or if the worker's pace is unknown.
         """
         params = {
             "target": target,
@@ -113,11 +114,11 @@ class Jobs(Resource):
         return self._transport.ask(RecommendationView, "GET", path, params=params)
 
     def choices(self, job_id: str, **limits: Unpack[LimitQuery]) -> ChoicesView:
-        """Returns the best published model × format × runtime within limits that a job among published models has
-        measured.
+        """Returns the best combination of published model, format and runtime within limits, as measured by a job that
+        searches published models.
 
-        Limits default to those of its targets; `elsewhere` has the answers for its other devices. Raises `InvalidInput`
-        for a job that searches another space.
+        Limits default to those of the job's targets. In the result, `elsewhere` has the answers for the job's other
+        devices. Raises `InvalidInput` for a job that searches another space.
         """
         path = f"/v1/jobs/{segment(job_id)}/choices"
         return self._transport.ask(ChoicesView, "GET", path, params=limit_query(**limits))
@@ -140,12 +141,12 @@ class Jobs(Resource):
         return until_ended(lambda: self.get(job_id), ENDED_JOBS, f"job {job_id}", timeout_s)
 
     def events(self, job_id: str, *, after: int = 0, kinds: Collection[str] | None = None) -> Iterator[Event]:
-        """Yields the job's events after number `after`, then live until the job has ended. Every event is sent exactly
-        once.
+        """Yields the job's events after number `after`, then new events until the job has ended. Every event is sent
+        exactly once.
 
         `edgefront.core.schemas.messages` describes the `data` of each kind. After a broken connection the stream
-        resumes from the latest event; raises `Unavailable` if that fails for the client's patience. `kinds` selects
-        kinds of events; the numbers then have gaps.
+        resumes from the latest event; raises `Unavailable` if resuming fails for the client's `patience_s`. `kinds`
+        selects kinds of events; the event numbers then have gaps.
         """
         path = f"/v1/jobs/{segment(job_id)}/events"
         return follow_log(self._transport, path, lambda: self.get(job_id), ENDED_JOBS, after=after, kinds=kinds)
@@ -186,8 +187,8 @@ class Candidates(Resource):
         **limits: Unpack[LimitQuery],
     ) -> Iterator[CandidateView]:
         """Yields candidates over all pages. `target` is a target's id or name, `limit` the size of a page, `sort` a
-        field of a candidate, with a leading `-` for descending order. `text` is a number, the beginning or end of an
-        id, the beginning of a digest, an operator, or part of a reason.
+        field of a candidate, with a leading `-` for descending order. `text` matches a candidate by its number, the
+        beginning or end of its id, the beginning of its digest, an operator, or part of a failure reason.
         """
         params = {
             "target": target,
@@ -206,7 +207,7 @@ class Candidates(Resource):
         return self._transport.ask(CandidateView, "GET", f"/v1/candidates/{segment(candidate_id)}")
 
     def launches(self, candidate_id: str) -> tuple[LaunchView, ...]:
-        """Returns the launches of a candidate, oldest first: raw samples, memory by parts, environment."""
+        """Returns the launches (runs) of a candidate, oldest first: raw samples, memory by kind, environment."""
         return self._transport.ask(tuple[LaunchView, ...], "GET", f"/v1/candidates/{segment(candidate_id)}/launches")
 
     def export(
@@ -226,9 +227,10 @@ class Candidates(Resource):
         return path
 
     def to_pandas(self, job_id: str, *, target: str | None = None) -> DataFrame:
-        """Returns all candidates of a job (of one target, by its id or name), one row each, by order of proposal.
+        """Returns all candidates of a job as a table, one row per candidate, in the order of their proposal. `target`
+        (id or name) selects one target.
 
-        The table has the columns of `export` without the architecture, and one for each gene: `gene_d_model`, or
+        The table has the columns of `export` without the architecture, and a column for each gene: `gene_d_model`, or
         `gene_n_head_1` for a gene of the first layer. A missing value is NA. Raises `EdgefrontError` with the pip
         command if the extra `notebook` is missing.
         """
@@ -271,7 +273,7 @@ def _values(genome: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 class LimitQuery(TypedDict, total=False):
-    """Limits of a request; None: no limit given."""
+    """Limits on latency and memory in a request; None: no limit given."""
 
     max_latency_ms: float | None
     max_memory_mb: float | None
@@ -306,7 +308,7 @@ class Chart:
 
 
 def chart(transport: Transport, job_id: str, target: str, most: int) -> Chart:
-    """Returns the data of a target's plot (by its id or name), including the recommended model."""
+    """Returns the data for a plot of `target` (id or name): at most `most` points, with the recommended model."""
     from edgefront.core.schemas import points
 
     path = f"/v1/jobs/{segment(job_id)}"
@@ -325,13 +327,13 @@ class Job(JobView):
     _transport: Transport | None = PrivateAttr(default=None)
 
     def with_transport(self, transport: Transport) -> Job:
-        """Returns this job with the connection for reading its points."""
+        """Sets the connection that `plot` uses to read the job's data, and returns this job."""
         self._transport = transport
         return self
 
     def plot(self, target: str | None = None, *, most: int = 1000) -> Plot:
-        """Plots current predicted perplexities (else the proxy) against latency, with peak memory as point size: one
-        panel per target, or only the target of this id or name.
+        """Plots the currently predicted perplexity (else the proxy) against latency, with peak memory as point size.
+        The plot has one panel per target, or only a panel of `target` (id or name).
 
         Of more than `most` candidates, draws an even sample and the whole frontier. Raises `EdgefrontError` with the
         pip command if the extra `notebook` is missing.
@@ -345,7 +347,7 @@ class Job(JobView):
         return plot([chart(self._transport, self.id, target_id, most) for target_id in target_ids], title=self.name)
 
     def __getstate__(self) -> dict[Any, Any]:
-        """Returns the pickled state without the connection, so that its key does not get into a file."""
+        """Returns the state for pickling without the connection, so that the connection's key gets into no file."""
         return {**super().__getstate__(), "__pydantic_private__": {"_transport": None}}
 
     def _repr_html_(self) -> str:
@@ -357,7 +359,7 @@ class Job(JobView):
 
 
 class Frontier(FrontierView):
-    """A frontier, which notebooks show as a table."""
+    """A Pareto frontier of a job. Notebooks show it as a table."""
 
     def _repr_html_(self) -> str:
         from edgefront.cli.show.frontier_table import frontier_label, frontier_table

@@ -31,7 +31,7 @@ class Page(Protocol, Generic[Item]):
 
 
 class Running(Protocol):
-    """Interface of a view of a job or training: its state, which ends."""
+    """Interface of a view of a job or training, with its state and the number of its latest event."""
 
     @property
     def state(self) -> str: ...
@@ -46,7 +46,7 @@ View = TypeVar("View", bound=Running)
 def pages(
     transport: Transport, page: type[Page[Item]], path: str, params: Mapping[str, str | float | bool | None]
 ) -> Iterator[Item]:
-    """Yields the items of all pages."""
+    """Requests all pages of a list, one after another, and yields their items."""
     cursor: str | None = None
     while True:
         read = transport.ask(page, "GET", path, params={**params, "cursor": cursor})
@@ -79,10 +79,12 @@ def follow_log(
     after: int,
     kinds: Collection[str] | None,
 ) -> Iterator[Event]:
-    """Yields each event after number `after` once, if its kind is in `kinds`, then live until the object has ended.
+    """Yields each event after number `after` once, if its kind is in `kinds`, then new events until the job or training
+    has ended.
 
-    When an event reports an end, the object is read again: it may have been resumed or extended, or have later events.
-    Resumes after a broken connection; raises `Unavailable` if that fails for the client's patience.
+    When an event reports an end, `get` reads the job or training again, because it may have been resumed or extended,
+    or may have later events. Resumes after a broken connection; raises `Unavailable` if resuming fails for the client's
+    `patience_s`.
     """
     last = after
     end: int | None = None

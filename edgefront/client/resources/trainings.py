@@ -1,4 +1,4 @@
-"""Trainings: submit, follow, control and download them."""
+"""Requests that submit, follow, control and download trainings."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Archive:
-    """An uncompressed tar archive of files by name, created while it is sent. Each iteration reads the files again, so
-    that a request can be retried.
+    """An uncompressed tar archive, created while it is sent, from a mapping of names in the archive to files. Each
+    iteration reads the files again, so that a request can be retried.
     """
 
     files: Mapping[str, Path]
@@ -57,7 +57,7 @@ class Archive:
         return sum(tarfile.BLOCKSIZE + size + _padding(size) for size in sizes) + 2 * tarfile.BLOCKSIZE
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yields the archive in chunks. Raises `Conflict` if a file changes its size meanwhile."""
+        """Yields the archive in chunks. Raises `Conflict` if the size of a file changes meanwhile."""
         for name, path in self.files.items():
             info = tarfile.TarInfo(name)
             with path.open("rb") as file:
@@ -84,7 +84,7 @@ class Trainings(Resource):
         return self._transport.ask(list[DatasetView], "GET", "/v1/datasets")
 
     def trainers(self) -> list[TrainerView]:
-        """Returns the workers with a completed training, and their paces."""
+        """Returns the workers that have completed a training, each with its pace of training."""
         return self._transport.ask(list[TrainerView], "GET", "/v1/trainers")
 
     def create(
@@ -92,8 +92,8 @@ class Trainings(Resource):
     ) -> tuple[TrainingView, ...]:
         """Submits trainings: one for each architecture that the request names.
 
-        Safe to retry: the same key and request return the same trainings. Raises `InvalidInput` that names the field,
-        from the client's validation or the server's.
+        Safe to retry: the same idempotency key and request return the same trainings. Raises `InvalidInput` that names
+        the wrong field, found by the client's or the server's validation.
         """
         request = checked(TrainingRequest, request)
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
@@ -108,9 +108,9 @@ class Trainings(Resource):
         """Imports a model with its weights as a completed training: an edgefront folder, a Hugging Face folder or a
         GGUF file. The model can be downloaded, and be the `start` of trainings of its architecture.
 
-        Name and licence default to those in the model; a Hugging Face folder states its licence in its README. The same
-        weights and tokenizer return the existing training. Raises `InvalidInput` for a model without weights or with a
-        wrong tensor, `TooLarge` above the service's size limit.
+        Name and licence default to those in the model; the README of a Hugging Face folder states the licence.
+        Importing the same weights and tokenizer again returns the existing training. Raises `InvalidInput` for a model
+        without weights or with a wrong tensor, `TooLarge` above the service's size limit.
         """
         from edgefront.core.training.evaluation.given_model import model_files, package_of
 
@@ -138,7 +138,7 @@ class Trainings(Resource):
     def list(
         self, *, state: str | None = None, job: str | None = None, digest: str | None = None, limit: int = 50
     ) -> Iterator[TrainingView]:
-        """Yields trainings (in this state, of this job or digest), newest first, over all pages of `limit`."""
+        """Yields trainings, newest first, filtered by state, job and digest of the architecture, over all pages."""
         params = {"state": state, "job": job, "digest": digest, "limit": limit}
         return pages(self._transport, TrainingPage, "/v1/trainings", params)
 
@@ -164,7 +164,7 @@ class Trainings(Resource):
         self._transport.request("DELETE", _path(training_id))
 
     def metrics(self, training_id: str, *, after: int = -1) -> Iterator[MetricView]:
-        """Yields the run's metrics of steps above `after`, by rising step, over all pages."""
+        """Yields the training's metrics at steps above `after`, by rising step, over all pages."""
         step: int | None = after
         while step is not None:
             params = {"after": step, "limit": 5000}
@@ -173,12 +173,12 @@ class Trainings(Resource):
             step = page.next_step
 
     def probabilities(self, training_id: str, *, records: int = 100) -> ProbabilitiesView:
-        """Returns the probability of each block in each layer of a supernet, at `records` steps and at the end."""
+        """Returns each block's probability in each layer of a supernet, at up to `records` steps and at the end."""
         path, params = f"{_path(training_id)}/probabilities", {"records": records}
         return self._transport.ask(ProbabilitiesView, "GET", path, params=params)
 
     def log(self, training_id: str, *, tail: int = 200) -> str:
-        """Returns the final lines of the run's log."""
+        """Returns the final `tail` lines of the training's log."""
         return self._transport.request("GET", f"{_path(training_id)}/log", params={"tail": tail}).text
 
     def wait(self, training_id: str, *, timeout_s: float | None = None) -> TrainingView:
@@ -186,12 +186,12 @@ class Trainings(Resource):
         return until_ended(lambda: self.get(training_id), ENDED_TRAININGS, f"training {training_id}", timeout_s)
 
     def events(self, training_id: str, *, after: int = 0, kinds: Collection[str] | None = None) -> Iterator[Event]:
-        """Yields the training's events after number `after`, then live until it has ended. Every event is sent exactly
-        once.
+        """Yields the training's events after number `after`, then new events until the training has ended. Every event
+        is sent exactly once.
 
         `edgefront.core.schemas.messages` describes the `data` of each kind. After a broken connection the stream
-        resumes from the latest event; raises `Unavailable` if that fails for the client's patience. `kinds` selects
-        kinds of events; the numbers then have gaps.
+        resumes from the latest event; raises `Unavailable` if resuming fails for the client's `patience_s`. `kinds`
+        selects kinds of events; the event numbers then have gaps.
         """
         path = f"{_path(training_id)}/events"
         return follow_log(
@@ -215,9 +215,10 @@ class Trainings(Resource):
         """Downloads the files of the result into the folder `path`, created if missing: weights, description,
         tokenizer.
 
-        With `checkpoint`, those of the newest checkpoint instead; with `tensorboard`, the curves for TensorBoard, also
-        during the training. Interrupted downloads resume, and a file gets its name once its SHA-256 is correct. Raises
-        `Conflict` without files, or without `replace` if another file has the name of one.
+        With `checkpoint`, downloads the files of the newest checkpoint instead; with `tensorboard`, the curves for
+        TensorBoard, even while the training runs. Interrupted downloads resume, and a file gets its final name once its
+        SHA-256 is correct. Raises `Conflict` if there are no files, or (without `replace`) if a different file exists
+        under a downloaded file's name.
         """
         if checkpoint and tensorboard:
             raise InvalidInput(
