@@ -1,11 +1,11 @@
 """The Celery application: `celery --app edgefront.workers.app worker`; `EmbeddedWorker` runs it in-process.
 
-Tasks are idempotent and may run twice or never: the database rows are authoritative, and the sweep, which each worker
+Tasks are idempotent and may run twice or never: the database rows are authoritative, and a sweep, which each worker
 requests when it starts and every few seconds, finds unfinished work. Therefore Celery's late acknowledgement, retries,
 results and beat are not used.
 
-A worker serves all queues of work unless `--queues` names other queues. A worker that trains must also name its queues
-of trainings, for example `--queues edgefront,edgefront-train-gpu` (see `core.services.tasks.TRAIN_QUEUES`).
+A worker serves all queues except those of trainings, unless `--queues` names queues. To run trainings too, `--queues`
+must name a queue of trainings: `--queues edgefront,edgefront-train-gpu` (see `core.services.tasks.TRAIN_QUEUES`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def register(app: Any, database: Database, settings: Settings) -> None:
 
 
 def sweep_once(database: Database) -> None:
-    """Runs one sweep, one transaction per part. If the database is unavailable, the next sweep does the rest."""
+    """Runs the parts of a sweep, each in a transaction. If the database is unavailable, a later sweep does the rest."""
     for part in PARTS:
         try:
             with database.write() as session:
@@ -69,9 +69,9 @@ def sweep_once(database: Database) -> None:
 def start_waiting(
     database: Database, settings: Settings, queue: str, start: Callable[[Settings, TrainingClaim], None] = launch
 ) -> int:
-    """Claims waiting trainings for this worker's free slots and starts their supervisors. Returns how many started.
+    """Claims waiting trainings for this worker's free slots and starts their supervisors. Returns the number started.
 
-    Concurrent calls start no training twice, because a row is claimed once.
+    Concurrent calls never start a training twice, because a database row can be claimed only once.
     """
     if queue not in TRAIN_QUEUES or cannot_train(settings) is not None:
         return 0
@@ -96,7 +96,7 @@ def start_waiting(
 
 
 def _count(database: Database, claimed: TrainingClaim, reason: str) -> None:
-    """Counts a failed attempt to start a training, because a released training would otherwise be claimed forever."""
+    """Counts a failed attempt to start a training; without the count it would be claimed again and again."""
     outcome = FinishedRun(RunOutcome.FAILED, reason)
     try:
         with database.write() as session:
@@ -107,7 +107,7 @@ def _count(database: Database, claimed: TrainingClaim, reason: str) -> None:
 
 
 def remove_deleted(settings: Settings) -> None:
-    """Removes the files of deleted trainings: deleted on another machine, or left behind by a lost supervisor."""
+    """Removes files of trainings that were deleted on another machine or after the death of the supervisor."""
     for training_id in deleted_trainings(settings):
         if not is_held(training_folder(settings, training_id)):
             remove_folder(settings, training_id)
@@ -116,8 +116,8 @@ def remove_deleted(settings: Settings) -> None:
 class Requests(bootsteps.StartStopStep):  # type: ignore[misc]
     """Requests sweeps, and starts of trainings from the queues that this worker serves.
 
-    Sends messages with every connection to the broker, so that work continues at once after an outage, and then
-    periodically. A message expires when the next one is due, so that a busy worker sweeps once, not once per message.
+    Sends messages when the broker is connected, so work continues at once after an outage, and then periodically. A
+    message expires when the next message is due, so a busy worker sweeps once, not once per message.
     Messages are hints: lost, unread and duplicate messages do no harm.
     """
 
@@ -159,7 +159,7 @@ class Requests(bootsteps.StartStopStep):  # type: ignore[misc]
 
 
 def create_celery(settings: Settings, database: Database | None = None) -> Celery:
-    """Creates a Celery application with its tasks. Opens the settings' database unless `database` is given."""
+    """Creates a Celery application with all tasks. Opens the settings' database unless `database` is given."""
     app = broker_app(settings)
     database = database or open_database(settings)
     worker = Worker(database, settings)
@@ -187,9 +187,9 @@ def create_celery(settings: Settings, database: Database | None = None) -> Celer
 
 
 class Slots(bootsteps.StartStopStep):  # type: ignore[misc]
-    """Gives the application's `Worker` its number of concurrent tasks and its queues, and announces a stop.
+    """Tells the application's `Worker` the number of concurrent tasks, the served queues, and that the process stops.
 
-    The announcement comes before Celery waits for running tasks. `training.end_with_worker` then stops trainings too.
+    `Worker.stop` is called before Celery waits for running tasks; with `training.end_with_worker`, trainings stop too.
     """
 
     requires = ("celery.worker.components:Pool",)
@@ -219,7 +219,7 @@ def _queue(name: str) -> Queue:
 
 
 def open_database(settings: Settings) -> Database:
-    """Opens the settings' database, which sends its tasks to the settings' broker."""
+    """Opens the settings' database; tasks requested in transactions are sent to the settings' broker."""
     return Database(settings.database_url, send=sender(settings), pool_size=settings.database.pool_size)
 
 
@@ -251,11 +251,11 @@ _log = logging.getLogger(__name__)
 
 
 class EmbeddedWorker:
-    """A worker on threads, on the memory transport of this process (or any other broker).
+    """A worker on threads of this process, with this process's in-memory transport or any other broker.
 
-    Like every worker it starts with a sweep, which derives lost messages from the rows, because a process loses its
-    memory transport when it ends. The worker serves the queues of trainings that this machine can run. Use as a
-    context manager, or call `start` and `stop`.
+    Messages in memory are lost when the process ends. Like every worker, an embedded worker therefore starts with a
+    sweep, which finds unfinished work in the database. The worker serves the queues of trainings that this machine can
+    run. Use as a context manager, or call `start` and `stop`.
     """
 
     def __init__(self, settings: Settings, database: Database | None = None) -> None:
@@ -266,7 +266,7 @@ class EmbeddedWorker:
         self._thread: threading.Thread | None = None
 
     def start(self, timeout_s: float = 30.0) -> None:
-        """Starts the worker and waits until it takes messages. Raises RuntimeError if it does not start in time."""
+        """Starts the worker and waits until it takes messages. Raises RuntimeError after `timeout_s`."""
         self._app.task(_nothing, name=WAKE, shared=False)
         trains = [training_queue(self._settings, queue) for queue in served_queues(self._settings)]
         self._worker = _Controller(
@@ -316,7 +316,7 @@ class EmbeddedWorker:
 
 
 class _Threads(TaskPool):  # type: ignore[misc]
-    """Celery's pool of threads, whose threads use their own application where a process has several."""
+    """Celery's thread pool; each thread uses this worker's application if a process has several applications."""
 
     def __init__(self, *args: Any, app: Celery, **options: Any) -> None:
         super().__init__(*args, app=app, **options)
@@ -324,7 +324,7 @@ class _Threads(TaskPool):  # type: ignore[misc]
 
 
 class _Controller(WorkController):  # type: ignore[misc]
-    """Celery's worker without its command line: it installs no signal handlers."""
+    """Celery's worker for use without the command line: installs no signal handlers."""
 
     def __init__(self, *, app: Celery, **options: Any) -> None:
         self.ready = threading.Event()

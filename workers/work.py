@@ -1,12 +1,13 @@
-"""Claims and executes waiting work items, as the body of Celery's tasks.
+"""Claims and executes waiting work items; Celery's tasks call this module.
 
 A task claims items one after the other, for a few seconds. A thread extends the claim of an item that takes long. If a
 worker dies, its claims expire and other workers claim the items. One rule holds for every kind of work: an exception
 or the death of a worker uses up an attempt; a stop or an unavailable database does not. After `WORK_ATTEMPTS` attempts
 the work is given up.
 
-A target advances by short transactions. A call of its algorithm may take many seconds, so `take_short_steps` leaves
-such calls to `compute_step`, which has a separate queue, and holds no transaction or connection while it computes.
+A target (one device and runtime of a search job) advances by short transactions. A call of its algorithm may take many
+seconds, so `take_short_steps` leaves such calls to `compute_step`, which has a separate queue, and holds no transaction
+or connection while it computes.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ _log = logging.getLogger(__name__)
 
 
 def take_short_steps(database: Database, target_id: str, settings: Settings) -> bool:
-    """Takes one short step of a target. Returns whether another short step can follow at once.
+    """Takes one short step of a target, a device and runtime of a job. Returns whether another can follow at once.
 
-    A step that has to be computed is requested from the queue of `compute_step`.
+    If the step needs a long computation, requests `compute_step` for the target instead.
     """
     step = take_step(database, target_id)
     if not isinstance(step, ComputeStep):
@@ -71,7 +72,7 @@ def compute_step(database: Database, target_id: str, settings: Settings) -> None
 
 
 def next_compute_step(database: Database, target_id: str) -> ComputeStep | None:
-    """Advances a target as far as possible without computing, one committed step at a time.
+    """Advances a target to the next step that needs a long computation, one committed step at a time.
 
     Returns the next step to compute; None if the target waits for measurements or scores, or has ended.
     """
@@ -84,14 +85,14 @@ def next_compute_step(database: Database, target_id: str) -> ComputeStep | None:
 
 
 def take_step(database: Database, target_id: str) -> bool | ComputeStep:
-    """Takes and commits one step of a target. Returns whether another can follow at once, or the step to compute."""
+    """Commits one step of a target. Returns whether another step can follow at once, or the step to compute."""
     return committed(database, lambda session: advance.advance(session, target_id, database.now(session)))
 
 
 def compute_and_store(database: Database, step: ComputeStep, settings: Settings | None = None) -> bool:
     """Computes a step and stores the result in parts, one transaction each. Returns whether another step can follow.
 
-    `settings` are those of `ComputeStep.compute`.
+    `settings` is passed to `ComputeStep.compute`.
     """
     more: bool | ComputeStep = step
     computed = step.compute(settings)
@@ -103,7 +104,7 @@ def compute_and_store(database: Database, step: ComputeStep, settings: Settings 
 
 
 def committed(database: Database, step: Callable[[Session], Result]) -> Result:
-    """Runs `step` in a separate transaction, at most `LOCK_ATTEMPTS` times if other transactions lock its rows."""
+    """Runs `step` in a separate transaction; retries, up to `LOCK_ATTEMPTS` attempts, if rows are locked."""
     for attempt in range(1, LOCK_ATTEMPTS + 1):
         try:
             with database.write() as session:
@@ -115,7 +116,7 @@ def committed(database: Database, step: Callable[[Session], Result]) -> Result:
 
 
 def fail(database: Database, target_id: str, reason: str) -> None:
-    """Ends a target that cannot continue, and stores the reason in its note."""
+    """Ends a target that cannot continue, and stores the reason in the target's note."""
     note = f"The search cannot continue: {reason}"
     committed(database, lambda session: advance.fail(session, target_id, note, database.now(session)))
 
@@ -128,9 +129,9 @@ def in_words(error: Exception) -> str:
 
 
 def process_some(database: Database, target_id: str | None) -> bool:
-    """Processes some reports of a target (None: of deleted targets). Returns whether more reports may be waiting.
+    """Processes some reports of a target (None: deleted targets). Returns whether more reports may be waiting.
 
-    If a report cannot be processed, all other reports are processed before that report's error is raised.
+    If a report cannot be processed, the other reports are processed first; then the report's error is raised.
     """
     try:
         return committed(database, lambda session: result_processing.process(session, target_id, database.now(session)))
@@ -144,7 +145,7 @@ def process_some(database: Database, target_id: str | None) -> bool:
 
 
 def fail_unprocessable(database: Database, target_id: str | None) -> None:
-    """Processes some reports of a target one by one. A launch whose report cannot be processed fails."""
+    """Processes some reports of a target one by one. Launches of reports that cannot be processed fail."""
     for (launch_id, measurement_id), fault in _faults(database, target_id).items():
         reason = f"its report cannot be processed: {in_words(fault)}"
         given_up = partial(result_processing.give_up, launch_id=launch_id, measurement_id=measurement_id, reason=reason)
@@ -152,14 +153,14 @@ def fail_unprocessable(database: Database, target_id: str | None) -> None:
 
 
 def _faults(database: Database, target_id: str | None) -> dict[tuple[str, str], Exception]:
-    """Processes reports one by one. Returns the error of each failed report by launch id and measurement id."""
+    """Processes reports one by one. Returns (launch id, measurement id) → error of each report that failed."""
     with database.read() as session:
         reported = result_processing.waiting(session, target_id)
     return {row: fault for row in reported.items() if (fault := _fault(database, *row)) is not None}
 
 
 def _fault(database: Database, launch_id: str, measurement_id: str) -> Exception | None:
-    """Processes one report, without its waiting targets if necessary. Returns the error; None if it was processed."""
+    """Processes one report, if necessary without the targets that wait for it. Returns the error; None on success."""
     for with_targets in (True, False):  # the fault may be in a target, which reports it when it advances
         try:
             with database.write() as session:
@@ -176,7 +177,7 @@ def _fault(database: Database, launch_id: str, measurement_id: str) -> Exception
 
 
 class _Kind(NamedTuple):
-    """Functions for one kind of work: one does a subject's work and returns whether more waits, one gives it up."""
+    """Functions for one kind of work: `do` works and returns whether more work waits, `give_up` abandons the work."""
 
     do: Callable[[Claim], bool | None]
     give_up: Callable[[str, str], None]
@@ -250,18 +251,18 @@ class Worker:
             self.work(queues[queue])
 
     def requested(self, kind: WorkKind, subject: str) -> None:
-        """Requests work on a subject, and executes what waits in the queue of that kind of work."""
+        """Requests work on a subject, and executes waiting items of the queue for this kind of work."""
         self._run(
             work.queue_of(kind),
             lambda session, now: work.request(session, kind, _owners(session, subject), now),
         )
 
     def work(self, queue: Queue) -> None:
-        """Executes waiting items of the queue, owners in turn, for `TASK_S` seconds or until the queue is empty."""
+        """Executes waiting items of the queue, alternating owners, for `TASK_S` seconds or until the queue is empty."""
         self._run(queue, lambda _session, _now: None)
 
     def _run(self, queue: Queue, first: Callable[[Session, datetime], None]) -> None:
-        """Executes items one by one. One transaction ends an item and claims the next; `first` opens the first one."""
+        """Executes items one by one. One transaction ends an item and claims the next; `first` runs in the first."""
         end, before = time.monotonic() + TASK_S, first
         try:
             while True:
@@ -281,7 +282,7 @@ class Worker:
             _log.warning("work is postponed: %s", error)
 
     def _slots_of(self, queue: Queue) -> int:
-        """Number of items of a queue that this worker executes concurrently. Slow work leaves one slot to fast work."""
+        """Maximum number of concurrent items of this queue in this worker. Slow work leaves one slot to fast work."""
         leaves_one = queue != work.SHORT and work.SHORT in self.queues
         return max(1, self.slots - 1) if leaves_one else self.slots
 
@@ -310,13 +311,13 @@ class Worker:
         return lambda session, now: work.finish(session, held, now, outcome)
 
     def _is_held(self, held: Claim) -> bool:
-        """Whether this worker still has the claim; a stop releases claims."""
+        """Whether this worker still has the claim, which a stop may have released. Extends the claim."""
         with self.database.write() as session:
             return work.extend(session, held, self.database.now(session))
 
     @contextmanager
     def _extended(self, held: Claim) -> Iterator[None]:
-        """Extends a claim periodically while the block runs."""
+        """Context manager that extends a claim periodically."""
         done = threading.Event()
         thread = threading.Thread(target=self._extend, args=(held, done), name="edgefront-heartbeat", daemon=True)
         thread.start()
@@ -338,5 +339,5 @@ class Worker:
 
 
 def _owners(session: Session, subject: str) -> dict[str, str]:
-    """Returns the owner of the subject that a message requests work for: subject → owner."""
+    """Returns a dict with one entry: the subject of requested work → the user who owns the subject."""
     return {subject: job_queries.owners_of(session, [subject]).get(subject, "")}

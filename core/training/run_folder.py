@@ -3,7 +3,7 @@
     spec.json        `RunSpec`; written once, before the start
     status.json      `RunStatus`; replaced atomically, at least every few seconds
     metrics.jsonl    one `MetricView` per line; a restart removes lines after the checkpoint
-    micro_rows       number of rows that fit into memory together, if fewer than all
+    micro_rows       number of rows of a batch that fit into memory together; no file if all rows fit
     tensorboard/     the metrics for TensorBoard and `wandb sync`
     log.txt          standard output and error of all ranks
     checkpoints/     step-000001000/ … (`core.training.checkpoint`)
@@ -68,7 +68,7 @@ class RunSpec(BaseModel):
     recipe: dict[str, Any]
     """A complete `core.training.recipes.recipe.Recipe`."""
     budget: TrainingBudget = TrainingBudget()
-    """Budget of the training. The learning rate's schedule follows its steps."""
+    """Budget of the training. The learning rate's schedule ends with the budget's steps."""
     start: str | None = None
     """Initial weights: path of another training's safetensors file, which is read before the first step."""
     vocab_size: int | None = Field(default=None, ge=1)
@@ -85,7 +85,7 @@ class RunSpec(BaseModel):
     supernet: dict[str, Any] | None = None
     """Settings of a supernet search (`core.training.supernet`)."""
     about: dict[str, Any] = Field(default_factory=dict)
-    """Facts on the model for `result.json` and the model card."""
+    """Fields that `result.json` and the model card repeat, such as the model's name and licence."""
 
     @model_validator(mode="after")
     def _whole(self) -> RunSpec:
@@ -116,7 +116,7 @@ class RunStatus(BaseModel):
 
 
 def recipe_of(spec: RunSpec) -> Recipe:
-    """Returns the spec's recipe, shortened to the budget of steps and tokens; warm-up and decay shrink too."""
+    """Returns the spec's recipe with steps, warm-up and decay shortened to the budget of steps and tokens."""
     recipe, budget = Recipe.parse(spec.recipe), spec.budget
     limits = [recipe.steps]
     if budget.steps is not None:
@@ -132,7 +132,7 @@ _EVERY_S = 1.0
 
 
 class Journal:
-    """Writes status and metrics of one run. Only the first rank has `writes` set."""
+    """Writes status and metrics of one run. `writes` is True only on the first rank; other ranks write nothing."""
 
     def __init__(self, folder: Path, *, writes: bool) -> None:
         self._folder, self.writes = folder, writes
@@ -150,11 +150,11 @@ class Journal:
         self._written_at = time.monotonic()
 
     def note(self, text: str) -> None:
-        """Appends a sentence to the note for users."""
+        """Appends a sentence to the status's note, which users read."""
         self.update(note=f"{self.status.note} {text}".strip())
 
     def report(self, metric: MetricView) -> None:
-        """Appends a line to the metrics; the status is written within about a second."""
+        """Appends a line to the metrics; writes the status within about a second."""
         path = self._folder / METRICS
         if self.writes:
             with refusing_full_disk(path), path.open("ab") as file:
@@ -164,11 +164,11 @@ class Journal:
             self.note(text)
 
     def follow(self, follower: Callable[[MetricView], Iterable[str]]) -> None:
-        """Calls `follower` with each later report, and appends the sentences it returns to the note."""
+        """Calls `follower` with each later report, and appends the sentences that `follower` returns to the note."""
         self._follower = follower
 
     def rewind(self, step: int) -> None:
-        """Removes metrics after `step`, which the run repeats, and a line truncated by a crash."""
+        """Removes metrics of steps after `step`, which the run repeats, and a line truncated by a crash."""
         path = self._folder / METRICS
         if not self.writes or not path.exists():
             return
@@ -205,7 +205,7 @@ def read_status(folder: Path) -> RunStatus | None:
 
 
 def read_limit(folder: Path) -> int | None:
-    """Reads the maximum of micro rows, set after a run was out of memory; None without a limit."""
+    """Reads the maximum number of rows per micro-batch, written after memory ran out; None without a limit."""
     try:
         return int((folder / LIMIT).read_bytes())
     except FileNotFoundError:
@@ -213,16 +213,17 @@ def read_limit(folder: Path) -> int | None:
 
 
 def write_limit(folder: Path, micro_rows: int) -> None:
-    """Limits the micro rows of later runs. Any rank may call this function."""
+    """Writes the maximum number of rows per micro-batch of later runs. Any rank may call this function."""
     with whole_file(folder / LIMIT) as file:
         file.write(f"{micro_rows}\n".encode())
 
 
 def with_vocabulary(architecture: Architecture, vocab_size: int, source_vocab_size: int | None = None) -> Architecture:
-    """Returns the architecture with another vocabulary size; clusters beyond this size are removed.
+    """Returns the architecture with another vocabulary size; softmax clusters beyond this size are removed.
 
-    A candidate is measured with its space's vocabulary and trained with the data set's, so that their digests differ.
-    `source_vocab_size` is the size for a translation model's source; None: `vocab_size`.
+    A candidate is measured with the vocabulary of the search space but trained with the vocabulary of the data set, so
+    the digests of the two architectures differ. `source_vocab_size` is the vocabulary size of a translation model's
+    source; None: `vocab_size`.
     """
     described = _with(architecture.canonical, vocab_size)
     if architecture.source is not None:
@@ -247,7 +248,7 @@ _log = logging.getLogger(__name__)
 
 
 def figures(metric: MetricView) -> dict[str, float]:
-    """Returns the numbers of a report by name: `train/loss`, `valid/perplexity`, `extra/expected_ms` …"""
+    """Returns the numbers in a line of metrics by name: `train/loss`, `valid/perplexity`, `extra/expected_ms` …"""
     values = {f"train/{name}": getattr(metric, name) for name in _TRAIN}
     values |= {f"valid/{name}": getattr(metric, f"valid_{name}") for name in _VALID}
     values |= {f"extra/{name}": value for name, value in metric.extra.items()}
@@ -256,7 +257,7 @@ def figures(metric: MetricView) -> dict[str, float]:
 
 
 class Curves:
-    """Writes TensorBoard's event files, rewritten from earlier reports, so that repeated steps occur once."""
+    """Writes TensorBoard's event files anew from all reports of the run, so steps that a restart repeats occur once."""
 
     def __init__(self, folder: Path, earlier: Sequence[MetricView]) -> None:
         from tensorboardX.event_file_writer import EventsWriter
@@ -289,7 +290,7 @@ class Curves:
 
 @contextmanager
 def tensorboard(journal: Journal, folder: Path) -> Iterator[None]:
-    """Context manager that copies the journal's reports to TensorBoard's files. Failures are only noted."""
+    """Context manager that copies the journal's reports to TensorBoard's files. Failures only add a note."""
     if not journal.writes:
         yield
         return

@@ -1,4 +1,4 @@
-"""Functions that training steps and supernet steps share, and the validation between steps."""
+"""Functions used by training steps and by steps of supernet searches, and the validation between steps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def seed_of(seed: int, step: int, rank: int) -> int:
 def seed_device(device: torch.device, seed: int) -> None:
     """Seeds the generators of the CPU and of `device`.
 
-    `torch.manual_seed` would seed every kind of device, and unused devices store the call with its stack.
+    Unlike `torch.manual_seed`, does not seed other kinds of devices: an unused device would store each call.
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
@@ -103,7 +103,7 @@ def rows_of(batch: Batch, device: torch.device) -> Rows:
 
 
 def hidden_of(model: LanguageModel, rows: Rows) -> Tensor:
-    """Hidden states that the output layer reads, for rows without memory: [rows, length, d_model]."""
+    """Returns the output layer's input for rows without memory: hidden states [rows, length, d_model]."""
     hidden: Tensor = model(
         rows.inputs,
         "none",
@@ -118,9 +118,9 @@ def hidden_of(model: LanguageModel, rows: Rows) -> Tensor:
 class Objective(nn.Module):
     """A model and its loss as one module, for the compiler and DDP.
 
-    Returns the loss, components of the loss for reports (without gradients) and the cache for the next segment. The
-    loss is the sum of negative log likelihoods, float32 in nats, and the only component, [1]. With a teacher the loss
-    is that of `core.training.distillation`, with the components cross-entropy and divergence, [2].
+    A call returns: the loss, float32 in nats; figures for reports, without gradients; the cache for the next segment.
+    The loss is the sum of the targets' negative log likelihoods, and the figures are [loss]. With a teacher the loss is
+    the loss of `core.training.distillation`, and the figures are [cross-entropy, divergence].
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Validation:
         return validated
 
     def _masked(self, model: LanguageModel, split: str, limit: int | None) -> Perplexity:
-        """Perplexity of the masked tokens, with the same masks at each evaluation."""
+        """Returns the perplexity of the masked tokens; every evaluation masks the same tokens."""
         recipe = self._recipe
         batches, at_once = make_batches(self._data, recipe, split=split, seed=0), recipe.evaluation.rows
         total, count = 0.0, 0

@@ -1,4 +1,4 @@
-"""Computes scores of proxies in child processes. A child that runs out of memory, hangs or crashes costs an attempt."""
+"""Computes scores of proxies in child processes. If a child runs out of memory, hangs or crashes, an attempt fails."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STOP_S = 10.0
 
 
 class Scoring:
-    """Computes waiting scores, with a child process per concurrent call. A worker process needs one instance."""
+    """Computes waiting scores, with a child process per concurrent call. Each worker process has one instance."""
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
@@ -46,7 +46,7 @@ class Scoring:
             self._store(task.id, answer.get("value"), answer.get("reason"))
 
     def give_up(self, score_id: str, why: str) -> None:
-        """Records that the model has no score of this proxy, and why."""
+        """Stores that the model has no score of this proxy, with the reason `why`."""
         self._store(score_id, None, why)
 
     def _store(self, score_id: str, value: float | None, reason: str | None) -> None:
@@ -54,7 +54,7 @@ class Scoring:
             scoring.store_score(session, score_id, value, reason, self._database.now(session))
 
     def stop(self) -> None:
-        """Ends the child processes; another worker computes the scores that they had begun."""
+        """Ends the child processes; another worker computes the unfinished scores."""
         with self._lock:
             self._stopping = True
             children = [*self._busy, *self._idle]
@@ -155,7 +155,7 @@ class Child:
             self._process.stdin.flush()
 
     def line(self, timeout_s: float) -> str | None:
-        """Returns the response; an empty string after `timeout_s`, None if the process has ended."""
+        """Returns the response, a line of JSON; an empty string after `timeout_s`, None if the process has ended."""
         try:
             return self._lines.get(timeout=timeout_s)
         except queue.Empty:

@@ -1,4 +1,4 @@
-"""Starts supervisors of trainings as detached processes, and the processes of their runs.
+"""Starts supervisors of trainings as detached processes, and starts the training processes (runs).
 
 A supervisor locks a file in `<home>/supervisors/<host>` while it runs. The system releases the lock even if the
 supervisor is killed, so that the files show which supervisors run on this machine. (Containers that share a data folder
@@ -59,7 +59,7 @@ def launch(settings: Settings, claim: TrainingClaim) -> None:
 
 @contextmanager
 def present(home: Path, claim: TrainingClaim) -> Iterator[None]:
-    """Registers this process as the supervisor of the claim while the block runs."""
+    """Context manager: registers this process as the supervisor of the claim, by a locked file."""
     folder = _folder(home)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{claim.training_id}.{claim.fence}"
@@ -94,7 +94,7 @@ def running(home: Path) -> dict[str, int]:
 def stop_all(home: Path, timeout_s: float) -> bool:
     """Stops the supervisors and waits for them; their trainings return to the queue.
 
-    Returns whether all supervisors have ended in time; the remaining ones end later.
+    Returns whether all supervisors have ended in time; remaining supervisors end later.
     """
     signalled: set[str] = set()
     end = time.monotonic() + timeout_s
@@ -123,9 +123,9 @@ class FolderLocked(Exception):
 
 
 class FolderLock:
-    """Exclusive write access to a training's folder.
+    """Lock for exclusive write access to a training's folder.
 
-    The run inherits the open file and its lock, which becomes free when both supervisor and run have ended. Two runs of
+    The run inherits the open, locked file. The lock becomes free when both supervisor and run have ended. Two runs of
     a machine therefore never write into the same folder, even if a supervisor was killed before its run.
     """
 
@@ -181,9 +181,9 @@ def is_held(folder: Path) -> bool:
 
 
 class RunProcess:
-    """Process of a training command on a folder. The `with` block kills the process when the block ends.
+    """Process of a training command on a folder. The process is killed at the end of the `with` block.
 
-    The process also ends with this process.
+    The process is also killed when the supervisor's process ends.
     """
 
     def __init__(
@@ -259,7 +259,7 @@ class RunProcess:
 
 
 def command_for(custom: Sequence[str] | None, folder: Path, ranks: int) -> list[str]:
-    """Returns the command that trains the folder: `custom`, else the built-in training, under torchrun if ranks > 1."""
+    """Returns the command that trains in `folder`: `custom`, or the built-in training, with torchrun if ranks > 1."""
     if custom is not None:
         return [*custom, str(folder)]
     module = "edgefront.core.training.run"
@@ -270,7 +270,7 @@ def command_for(custom: Sequence[str] | None, folder: Path, ranks: int) -> list[
 
 
 def _kill_orphan(lock: Path) -> None:
-    """Kills the process group in the lock file if the group belongs to this machine."""
+    """Kills the process group named in the lock file if the group belongs to this machine."""
     try:
         holder = json.loads(lock.read_bytes())
         if holder["host"] == socket.gethostname() and int(holder["group"]) > 1:

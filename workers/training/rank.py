@@ -1,7 +1,7 @@
 """Runs one rank of a training under torchrun: `python -m edgefront.workers.training.rank MODULE ARGUMENTS…`.
 
-torchrun starts ranks in their own sessions, so that ranks would continue without a supervisor if torchrun was killed.
-Each rank therefore asks the kernel to be killed with its parent before it runs the module.
+torchrun starts each rank in a separate session, so ranks would continue without a supervisor if torchrun was killed.
+Therefore each rank, before it runs the module, asks the kernel to be killed when torchrun ends.
 """
 
 from __future__ import annotations

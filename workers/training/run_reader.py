@@ -53,7 +53,7 @@ class RunReader:
         self._now: list[bytes] = []  # metric lines of the latest report
 
     def report(self) -> RunReport:
-        """Reads the news since the latest `accepted` report; all metrics if lines were removed from the file."""
+        """Reads the status, and metrics since the latest `accepted` report (all metrics if lines were removed)."""
         status = self.status()
         metrics, whole = self._metrics()
         checkpoint = max(checkpoints_in(self._folder), default=None)
@@ -75,13 +75,13 @@ class RunReader:
         self._read = self._now
 
     def status(self) -> RunStatus | None:
-        """Returns the status that this run has written; None before its first status."""
+        """Returns the status that this run has written; None if this run has not written a status."""
         return None if _identity(self._folder / STATUS) == self._before else read_status(self._folder)
 
     def finished(self, code: int, *, asked: bool) -> FinishedRun:
-        """Returns the outcome of a run that ended with exit code `code`; `asked`: the run was asked to stop.
+        """Returns the outcome of a run with exit code `code`; `asked` tells whether the run was asked to stop.
 
-        Under torchrun every failure has code 1, so that only the status distinguishes failures.
+        Under torchrun every failure has exit code 1, so failures are distinguished by the status.
         """
         status = self.status()
         outcome = _OUTCOME_OF_CODE.get(code)
@@ -123,7 +123,7 @@ class RunReader:
         return value if isinstance(value, dict) else None
 
     def _metrics(self) -> tuple[tuple[dict[str, Any], ...], bool]:
-        """Returns the new complete lines and False; all lines and True if the file was replaced or truncated."""
+        """Returns new complete lines of metrics and False; all lines and True if the file was replaced or truncated."""
         try:
             text = (self._folder / METRICS).read_bytes()
         except FileNotFoundError:

@@ -1,6 +1,6 @@
 """`python -m edgefront.workers.training.supervise TRAINING FENCE`: the detached supervisor of one claimed training.
 
-On SIGTERM it stops the run, and the training waits in the queue for the next claim.
+On SIGTERM the supervisor stops the run, and the training waits in the queue for the next claim.
 """
 
 from __future__ import annotations

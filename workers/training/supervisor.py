@@ -1,6 +1,6 @@
 """Supervises one claimed training until the run has ended.
 
-The supervisor extends its lease by heartbeats, starts the run as a separate process, copies reports of the run into the
+The supervisor extends its lease by heartbeats, starts the training process (run), copies reports of the run into the
 database in short transactions, forwards the owner's commands, and stores the outcome. If the lease is lost, the
 supervisor kills the run and stops writing.
 """
@@ -59,7 +59,7 @@ _log = logging.getLogger("edgefront.supervise")
 
 
 class LeaseLost(Exception):
-    """The training was claimed by another worker or released in the meantime."""
+    """The training was claimed by another worker, or released, since this supervisor claimed it."""
 
 
 class Deleted(LeaseLost):
@@ -123,7 +123,7 @@ class Supervisor:
     # The run ---------------------------------------------------------------------------------------------------------
 
     def _start(self, lock: FolderLock) -> RunProcess:
-        """Writes the spec and starts the run. Raises `InvalidInput` or `NotFound` if a retry cannot help."""
+        """Writes `spec.json` and starts the run. Raises `InvalidInput` or `NotFound` if a retry cannot help."""
 
         def read(session: Session, _now: datetime) -> tuple[Training, int | None]:
             training = training_claims.lock_claimed(session, self._id, self._fence)
@@ -178,9 +178,10 @@ class Supervisor:
         return RunProcess(command, self._folder, environment=environment, lock=lock, ranks=ranks)
 
     def _weights(self, training_id: str, *, always: bool) -> Path:
-        """Path of the weights of another, finished training, which are read before the first checkpoint or `always`.
+        """Returns the path of a finished training's weights, read at every start if `always`, else at the first.
 
-        Raises `NotFound` if the run has to read weights of a deleted training.
+        Raises `NotFound` if the run has to read the weights (until the first checkpoint, or `always`) but the training
+        was deleted.
         """
         if always or not checkpoints_in(self._folder):
             with self._database.read() as session:
@@ -189,7 +190,7 @@ class Supervisor:
         return training_folder(self._settings, training_id) / WEIGHTS
 
     def _data(self, name: str, digest: str | None, level: str | None, lock: FolderLock) -> tuple[Path, Manifest]:
-        """Returns folder and manifest of the data set. Prepares a built-in data set that is missing."""
+        """Returns folder and manifest of the prepared data set. Prepares a missing data set if it is built in."""
         home = self._settings.data_folder
         try:
             folder = find_dataset(name, home, digest, level)
@@ -230,7 +231,7 @@ class Supervisor:
 
     @contextmanager
     def _killed_without_lease(self, process: RunProcess) -> Iterator[None]:
-        """Kills the run when the lease expires, because another worker may then claim the training.
+        """Context manager: kills the run when the lease expires, because another worker may then claim the training.
 
         A thread checks the time of the latest heartbeat, so that a hanging database does not delay the kill.
         """
@@ -275,7 +276,7 @@ class Supervisor:
             self._last_report = replace(report, metrics=(), whole=False)  # a report without news is equal to this one
 
     def _stop_if_requested(self, process: RunProcess, now: float) -> None:
-        """Stops the run if requested, and kills a run that does not stop in time."""
+        """Stops the run if requested or if heartbeats fail for long, and kills a run that does not stop in time."""
         silent_s = now - self._heartbeat_at
         if self.end_requested or self._command != TrainingCommand.RUN or silent_s > self._config.ttl_s / 2:
             process.stop()
@@ -308,7 +309,7 @@ class Supervisor:
         self._write(lambda session, now: training_claims.release(session, self._id, self._fence, note, now))
 
     def _while_waiting(self, note: str = "waits for an earlier run to end") -> None:
-        """Extends the lease and stores a note while the run waits to start. Raises `LeaseLost` if asked to stop."""
+        """Extends the lease, stores a note before the run starts. Raises `LeaseLost` if the training shall stop."""
         if self._is_heartbeat_due() or note != self._stored_note:
             self._command = self._extend(
                 lambda session, now: training_claims.heartbeat(
@@ -330,21 +331,21 @@ class Supervisor:
         return time.monotonic() - self._heartbeat_at > interval_s(self._config.ttl_s)
 
     def _extend(self, do: Callable[[Session, datetime], Result]) -> Result:
-        """Runs `do` in one transaction that also extends the lease (a heartbeat). Raises `LeaseLost`."""
+        """Runs `do`, which extends the lease, in one transaction. Raises `LeaseLost` if the lease is lost."""
         began = time.monotonic()
         outcome = self._write(do)
         self._heartbeat_at = began
         return outcome
 
     def _write(self, do: Callable[[Session, datetime], Result]) -> Result:
-        """Runs `do` in one transaction. Raises `LeaseLost`."""
+        """Runs `do` in one transaction. Raises `LeaseLost` if the lease is lost."""
         with _lease_errors(), self._database.write() as session:
             return do(session, self._database.now(session))
 
 
 @contextmanager
 def _lease_errors() -> Iterator[None]:
-    """Converts the errors of `claims` for a lost lease into `LeaseLost`."""
+    """Context manager that converts errors of database queries for a lost lease into `LeaseLost`."""
     try:
         yield
     except NotFound as error:

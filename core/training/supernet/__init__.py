@@ -1,1 +1,1 @@
-"""Differentiable search of PAR, by one model of shared weights that contains every stack (Mandava et al. 2020, §2)."""
+"""Differentiable architecture search of PAR: one model contains all candidates (Mandava et al. 2020, §2)."""

@@ -1,8 +1,8 @@
 """Runs supernet searches of one or several seeds in a run's folder (`core.training.run_folder`).
 
-Metrics count the steps of all searches; `extra` of each line has seed, phase, temperature, pattern and probabilities.
-`result/supernet.json` is a `core.search.supernet_settings.SupernetResult`; `result.json` leaves out the history of
-probabilities.
+Metrics count steps over all searches; `extra` of a line has seed, phase, temperature, pattern and probabilities.
+`result/supernet.json` is a `core.search.supernet_settings.SupernetResult`; `result.json` has the same
+content without the history of probabilities.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ _REPORT_S = 10.0
 
 
 def run(spec: RunSpec, folder: Path, stop: Callable[[], bool] = lambda: False) -> int:
-    """Searches until every seed has its architecture, or `stop` is True; resumes from the last checkpoint.
+    """Searches until each seed has an architecture or `stop` returns True; resumes from the latest checkpoint.
 
     A budget of steps or tokens applies to each search; a budget of hours applies to all searches together. Returns
-    `EXIT_DONE`, or `EXIT_STOPPED` after a checkpoint; `status.json` has the same outcome.
+    `EXIT_DONE`, or, after a checkpoint, `EXIT_STOPPED`; writes the outcome into `status.json`.
 
     Raises:
         InvalidInput: settings, data and recipe are incompatible, or the checkpoint belongs to another run.
@@ -137,7 +137,7 @@ class _Run:
         return SupernetResult(settings=self._settings, searches=tuple(self._outcomes))
 
     def _report(self) -> None:
-        """Reports the steps since the previous report, if any."""
+        """Writes the metrics of the steps since the previous report, if there are any."""
         if not self._unreported:
             return
         seconds, steps, step = time.monotonic() - self._since, self._unreported, self._unreported[-1]
@@ -261,7 +261,7 @@ class _Run:
         return search
 
     def _digest(self) -> str:
-        """Digest of settings, data, recipe and seed, by which a checkpoint of another search is refused."""
+        """Digest of settings, data, recipe and seed. A checkpoint with another digest is refused."""
         identity = [
             self._settings.model_dump(mode="json"),
             self._data.digest,

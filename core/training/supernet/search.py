@@ -29,10 +29,10 @@ Kind = Literal["weights", "architecture"]
 
 
 class DataParts:
-    """Disjoint parts of the data: the first steps of an epoch are for weights, later steps for the architecture.
+    """Splits the data: batches of the first steps of an epoch train weights, later batches train the architecture.
 
-    With contiguous text the parts are the beginning and the rest of each row. Every epoch of a part has the same
-    batches, and begins with empty memory.
+    With contiguous text one part is the beginning of each row, the other part the rest. Every epoch of a part has the
+    same batches, and begins with empty memory.
     """
 
     def __init__(self, batches: Batches, architecture_fraction: float) -> None:
@@ -61,7 +61,7 @@ class StepPlan:
 
     kind: Kind
     number: int
-    """Index of the step among the steps of its kind."""
+    """Index of the step among the steps of the same kind (weights or architecture)."""
     temperature: float
     tuning: bool
     """Whether the architecture is trained too; False in the first phase, which trains only weights."""
@@ -71,7 +71,7 @@ class Schedule:
     """Schedule of a search: steps on weights only, then cycles of steps on weights and architecture (PAR §2.2)."""
 
     def __init__(self, steps: int, settings: SearchSettings, epoch: int) -> None:
-        """Plans `steps` steps with `epoch` steps per epoch. Raises `InvalidInput` if the second phase has no step."""
+        """Plans `steps` steps, `epoch` steps per epoch. Raises `InvalidInput` if the architecture has no step."""
         self.steps, self._settings = steps, settings
         self.weight_steps = steps // 5 if settings.weight_steps is None else settings.weight_steps
         self.tuning_steps = steps - self.weight_steps
@@ -104,7 +104,7 @@ class Schedule:
         return StepPlan("architecture", cycles * self._architecture + index - weights, temperature, True)
 
     def patience(self) -> int:
-        """Number of steps after which a search ends if the most likely blocks do not change."""
+        """Number of steps without change of the most likely blocks after which a search ends."""
         return max(1, math.ceil(self.tuning_steps * self._settings.patience))
 
 
@@ -129,12 +129,12 @@ class Search:
 
     Args:
         model: supernet with initial weights, on the device of the search.
-        batches: batches of the training split, shared by weights and architecture (`DataParts`).
+        batches: batches of the training split, divided between weights and architecture (`DataParts`).
         recipe: recipe of the search; its steps include steps on the architecture.
         optimizer: optimiser of the supernet's parameters.
         lr: learning rate of the weights by step.
 
-    Raises `InvalidInput` if the architecture has no batch, and for float16.
+    Raises `InvalidInput` if no batch is left for training the architecture, and for float16.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class Search:
         return bool(self._recent)
 
     def step(self) -> StepResult:
-        """Runs the next step. Raises `Diverged` if the loss is not finite, `Unavailable` if one row is too large."""
+        """Runs the next step. Raises `Diverged` if the loss is not finite, `Unavailable` if memory is too small."""
         plan = self._schedule.at(self.steps)
         batch = self._parts.batch(plan.kind, plan.number)
         while True:
@@ -232,7 +232,7 @@ class Search:
         return None if term is None else round(self.mixture.expected_ms(term).item(), 6)
 
     def outcome(self) -> SearchOutcome:
-        """Returns the architecture of the most likely blocks, and the record of the search."""
+        """Returns a pair: the architecture of the most likely blocks, and the record of the search."""
         architecture = self.settings.architecture(self._letters, self.model.architecture.embedding.vocab_size)
         return SearchOutcome(
             seed=self.seed,
@@ -261,7 +261,7 @@ class Search:
         return loss
 
     def _architecture_step(self, batch: Batch, plan: StepPlan) -> float:
-        """Runs a step on the architecture. Gradients reach the logits by the mixture; weights need no gradients."""
+        """Runs a step on the architecture. Only the logits get gradients, through the mixture; weights get none."""
         drawn = self._draw(plan)
         mixture = drawn.detach().requires_grad_()
         total = torch.zeros_like(mixture)
@@ -330,7 +330,7 @@ class Search:
         return {"weights": self._optimizer.state_dict(), "architecture": self._architecture_optimizer.state_dict()}
 
     def memory(self) -> dict[str, Tensor]:
-        """Returns the caches of both data parts, by part and name."""
+        """Returns the cached tensors of both parts of the data (`DataParts`), by part and name."""
         return {f"{kind}/{name}": kept for kind, state in self._states.items() for name, kept in (state or {}).items()}
 
     def progress(self) -> dict[str, Any]:
@@ -351,7 +351,7 @@ class Search:
         memory: dict[str, Tensor],
         progress: dict[str, Any],
     ) -> None:
-        """Resumes from the results of `tensors`, `optimizers`, `memory` and `progress`."""
+        """Restores the state that the properties `tensors`, `optimizers`, `memory` and `progress` returned."""
         parameters = dict(tensors)
         with torch.no_grad():
             self.mixture.logits.copy_(parameters.pop("mixture.logits"))

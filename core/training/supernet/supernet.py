@@ -1,4 +1,4 @@
-"""Supernet: every stack of attention, feed-forward and identity over one set of weights (PAR §2.1, figure 1)."""
+"""Supernet: a model whose layers mix attention, feed-forward and identity by probabilities (PAR §2.1, figure 1)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edgefront.core.search.supernet_settings import BLOCK_TYPES, LETTERS, BlockT
 
 
 class Mixture(nn.Module):
-    """Architecture parameters: `logits` [layers, 3] over `BLOCK_TYPES`, initially equal (PAR §2.2).
+    """Architecture parameters: `logits` [layers, 3] of the blocks `BLOCK_TYPES`, initially equal (PAR §2.2).
 
     Mixture is a separate module from the supernet, because weights and architecture have separate optimisers.
     """
@@ -28,14 +28,14 @@ class Mixture(nn.Module):
         self.register_buffer("_closed", closed, persistent=False)
 
     def probabilities(self) -> Tensor:
-        """Probability of each block, float32 [layers, 3]: that a draw is nearest to the block, at any temperature."""
+        """Probability that a draw is nearest to each block, float32 [layers, 3]; equal at all temperatures."""
         return F.softmax(self._open(), -1)
 
     def draw(self, temperature: float, generator: torch.Generator, *, hard: bool = False) -> Tensor:
         """Draws a mixture m for each layer, [layers, 3], rows of sum 1 (PAR eq. 5; Jang et al. 2017, eq. 2).
 
         m = softmax((logits + g) / temperature) with Gumbel noise g, drawn on the CPU so that all devices draw equally.
-        `hard` draws one block per layer, with the gradient of m (straight-through).
+        With `hard` the result is one-hot, one block per layer, with the gradient of m (straight-through).
         """
         uniform = torch.rand(self.logits.shape, generator=generator, dtype=torch.float64)
         noise = -torch.log(-torch.log(uniform.clamp(1e-12, 1 - 1e-12)))
@@ -50,7 +50,7 @@ class Mixture(nn.Module):
         return "".join(LETTERS[index] for index in self._open().argmax(-1).tolist())
 
     def expected_ms(self, term: LatencyTerm) -> Tensor:
-        """Expected latency E = Σ over layers and blocks of probability · latency in ms, a scalar."""
+        """Expected latency in ms, a scalar: Σ over layers and blocks of probability times latency."""
         return (self.probabilities() @ self.logits.new_tensor(term.block_ms)).sum()
 
     def penalty(self, term: LatencyTerm) -> Tensor:
@@ -67,11 +67,12 @@ class Mixture(nn.Module):
 
 
 class Supernet(LanguageModel):
-    """Mixes blocks in each layer l: X_l = Σ m_l,i · F_i(X_l-1), i: attention, feed-forward, identity (PAR eq. 6).
+    """Language model whose layer l mixes blocks i of `BLOCK_TYPES`: X_l = Σ m_l,i · F_i(X_l-1) (PAR eq. 6).
 
     The supernet is the language model of `(sf)x{layers}` with mixed instead of stacked blocks. Layer l has the blocks
-    2l (attention) and 2l + 1 (feed-forward). Parameters, initialisation, embedding, output, dropout and cache equal
-    those of this model. Every attention runs in every forward pass, so that the cache has every layer's input.
+    2l (attention) and 2l + 1 (feed-forward). Parameters, initialisation, embedding, output, dropout and cache are the
+    same as in this language model. The attention of every layer runs in each forward pass, so the cache has the input
+    of every layer.
 
     A forward pass requires a mixture: `with supernet.mixed(m): supernet(…)`.
     """
@@ -83,7 +84,7 @@ class Supernet(LanguageModel):
 
     @contextmanager
     def mixed(self, mixture: Tensor) -> Iterator[None]:
-        """Context manager in which forward passes use this mixture, [layers, 3], into which gradients flow."""
+        """Context manager in which forward passes use `mixture`, [layers, 3]; gradients flow into the mixture."""
         layers = self.settings.layers
         if mixture.shape != (layers, len(BLOCK_TYPES)):
             raise ValueError(f"a mixture of this supernet is [{layers}, {len(BLOCK_TYPES)}], not {list(mixture.shape)}")
@@ -104,7 +105,7 @@ class Supernet(LanguageModel):
         return hidden
 
     def stack(self, letters: str) -> LanguageModel:
-        """Returns a separate model on the same device with copies of the weights of blocks, one letter per layer."""
+        """Returns a separate model of these blocks, one letter per layer, with copies of the blocks' weights."""
         architecture = self.settings.architecture(letters, self.architecture.embedding.vocab_size)
         parameters = dict(self.named_parameters())
         model = LanguageModel(architecture)
