@@ -71,7 +71,7 @@ def _log_of(owner_id: str) -> _Log:
 
 
 def append(session: Session, owner_id: str, entries: Sequence[Entry], now: datetime) -> int:
-    """Appends events in order. Returns the final event's number; 0 without events, or for a deleted job or training."""
+    """Appends events in order. Returns the final event's number; 0 if there are no events or the owner is deleted."""
     if not entries:
         return 0
     log = _log_of(owner_id)

@@ -54,7 +54,7 @@ class BrokerSettings(_Group):
     @field_validator("url")
     @classmethod
     def _usable(cls, url: str) -> str:
-        """Checks the URL, and adds verification of the broker's certificate to a TLS URL that does not set it."""
+        """Checks the URL. Turns on verification of the broker's certificate in a TLS URL that lacks this option."""
         scheme, _, rest = url.partition("://")
         if scheme == "memory":
             return url
@@ -286,7 +286,7 @@ def _variable(*path: str) -> str:
 
 
 def _not_json(group: str) -> str:
-    """Returns the environment variable, of a settings group or of a setting in the group, whose value is not JSON."""
+    """Returns the name of the invalid environment variable: the first of the settings group that is not JSON."""
     for name in sorted(os.environ, key=len):  # the group's variable before those of its settings
         if name.upper() == group or name.upper().startswith(f"{group}__"):
             try:

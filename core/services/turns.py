@@ -1,8 +1,8 @@
 """Turns: the order in which a queue serves its owners, by start-time fair queueing (Goyal, Vin, Cheng 1996).
 
 Each request gets a number, its turn, and a queue serves the lowest turn first. A new request gets the turn that is
-served now, or one above the owner's highest turn. So owners with many requests alternate, and an owner's only request
-waits for at most one request per other owner.
+served now or, if higher, the owner's highest turn plus 1. So owners with many requests alternate, and an owner's only
+request waits for at most one request per other owner.
 """
 
 from __future__ import annotations

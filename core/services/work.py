@@ -93,7 +93,7 @@ class Claim:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the worker died during the final attempt, so that the item is given up."""
+        """Whether the worker died during the final attempt. The item is then given up."""
         return self.attempts > WORK_ATTEMPTS
 
 
@@ -156,7 +156,7 @@ def extend(session: Session, held: Claim, now: datetime) -> bool:
 
 
 def finish(session: Session, held: Claim, now: datetime, outcome: Outcome = Outcome.DONE) -> None:
-    """Ends a claim. An item that is not done, or was requested meanwhile, waits for its owner's next turn."""
+    """Ends a claim. An item that is not done, or was requested again meanwhile, waits for its owner's next turn."""
     item = session.scalar(select(WorkItem).where(_is(held)).with_for_update().execution_options(populate_existing=True))
     if item is None:
         return
@@ -204,5 +204,7 @@ def _turns(session: Session, kind: WorkKind, owner: str, count: int) -> list[flo
 
 
 def interval_s(ttl_s: float) -> float:
-    """Returns the seconds between heartbeats of a claim with this lifetime: two may get lost, and one may be late."""
+    """Returns the seconds between heartbeats of a claim with lifetime `ttl_s`: two of them may get lost, one may be
+    late.
+    """
     return ttl_s / 4

@@ -1,4 +1,4 @@
-"""Finds the identifier that a user abbreviates by its first or last characters, or by `last` for the newest one."""
+"""Completes identifiers that users abbreviate to the first or last characters, or to `last` for the newest one."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def revoke_key(session: Session, principal: Principal, key_id: str, now: datetim
     Raises:
         NotFound: the key does not exist, or belongs to another owner.
         Forbidden: the key is an admin's, and the caller is not an admin.
-        Conflict: the key is the last valid admin key, without `force`.
+        Conflict: the key is the last valid admin key, and `force` is not set.
     """
     key = session.get(ApiKey, key_id)
     if key is None or key.device_id is not None or not principal.can_change(key.owner):
@@ -227,7 +227,7 @@ def open_web_session(session: Session, principal: Principal, now: datetime) -> s
 
 
 def authenticate_web(session: Session, secret: str, now: datetime) -> Principal:
-    """Returns the principal of a cookie's secret. Raises `Unauthenticated` if the session or its key has ended."""
+    """Returns the principal of a cookie's secret. Raises `Unauthenticated` for an ended session or key."""
     query = (
         select(ApiKey, Device.state, WebSession.expires_at)
         .join(WebSession, WebSession.api_key_id == ApiKey.id)

@@ -96,12 +96,12 @@ def first_unsupported(devices: Sequence[Document], protocol: MeasurementProtocol
 
 
 def unsupported_reason(facts: Document, protocol: MeasurementProtocol) -> str:
-    """Returns the agent's message after a failed attempt to run the protocol; empty without such an attempt."""
+    """Returns the agent's message after a failed attempt to run the protocol; empty if no attempt has failed."""
     return str(facts.get("extra", {}).get(_UNSUPPORTED + protocol.digest[:16], ""))
 
 
 def reported_facts(facts: DeviceFacts) -> Document:
-    """Returns an agent's facts as JSON, without entries that only `mark_unsupported` may add."""
+    """Returns an agent's facts as JSON, without the entries that only `mark_unsupported` may add."""
     extra = {name: value for name, value in facts.extra.items() if not name.startswith(_UNSUPPORTED)}
     return {**facts.model_dump(mode="json"), "extra": extra}
 

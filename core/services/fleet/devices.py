@@ -299,7 +299,7 @@ def locked(session: Session, principal: Principal, id_or_name: str, *, itself: b
 
 
 def update_facts(session: Session, device_id: str, facts: DeviceFacts) -> None:
-    """Stores the facts that an agent reports when its process starts."""
+    """Stores the facts (hardware and runtimes) that an agent process reports when the process starts."""
     session.get_one(Device, device_id).facts = reported_facts(facts)
 
 

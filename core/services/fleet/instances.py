@@ -1,7 +1,7 @@
 """Detects two agents with the same device credential, for example in a copied data folder. Only the first continues.
 
 Each agent process sends a random instance id with its requests for work. A new id usually means a restart. If the
-previous instance asks for work afterwards, both instances are running, and the newer one is refused.
+previous instance asks for work afterwards, both instances are running, and the newer instance is refused.
 """
 
 from __future__ import annotations

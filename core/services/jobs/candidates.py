@@ -1,4 +1,4 @@
-"""Candidates of a job for the API: filtered, sorted, in pages, and one by one with their launches."""
+"""Reads candidates of a job for the API: as filtered and sorted pages, or a single candidate with its launches."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ _AS_STORED = tuple(
 
 
 def predicted_of(stored: Document | None) -> Document:
-    """Returns a candidate's stored prediction; empty if there is no prediction or it is unreadable."""
+    """Returns a candidate's stored prediction; empty if the prediction is missing or unreadable."""
     return stored if isinstance(stored, dict) else {}
 
 

@@ -1,4 +1,4 @@
-"""Updates the Pareto frontier of a target (a device and runtime of a job) when measurements have results.
+"""Updates the Pareto frontier of a target (one device and runtime of a job) when measurements have results.
 
 The frontier is the non-dominated set (proxy up, latency down, peak memory down; see `core.search.pareto.frontier`) of
 the target's measured *search* candidates within the limits. The frontier is compared with the baselines, which are not

@@ -1,8 +1,8 @@
-"""Incumbents: the best models so far of jobs with one answer over all their targets.
+"""Incumbents: the best measured models so far, in jobs that look for a single model over all targets (devices).
 
 A job among published models searches the best model within the limits over all formats and runtimes. Targets with the
-same device and limits share one answer. A target skips models that cannot beat the incumbent, which is the best model
-of the other targets with this answer. Only the job's best model is measured again.
+same device and limits share one answer. A target skips models that cannot beat the incumbent, the best model of the
+other targets with this answer. Only the job's best model is measured again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edgefront.core.store.tables import Target
 
 
 def has_one_answer(request: JobRequest) -> bool:
-    """Whether the job searches one model over all its targets, instead of one model per target."""
+    """Whether the job looks for a single model over all targets (devices), instead of one model per target."""
     return request.space.published is not None and request.goal == Goal.BEST_WITHIN_LIMITS
 
 
@@ -34,14 +34,14 @@ def incumbent_of(session: Session, target: Target) -> Incumbent | None:
 
 
 def target_ahead(session: Session, target: Target) -> Target | None:
-    """Returns the target with equal device and limits whose model beats this target's best; None if there is none."""
+    """Returns the target with equal device and limits whose best model beats this target's best; None without one."""
     other, incumbent = max(_others(session, target), key=lambda other: other[1].rank, default=(None, None))
     own = _best(session, target)
     return other if incumbent is not None and (own is None or incumbent.rank > own.rank) else None
 
 
 def best_of_job(session: Session, target: Target) -> Incumbent | None:
-    """Returns the best model over this target and all targets that share its answer; None if there is no model."""
+    """Returns the best model of this target and all targets with equal device and limits; None if there is no model."""
     every = [_best(session, target), incumbent_of(session, target)]
     return max((best for best in every if best is not None), key=lambda best: best.rank, default=None)
 

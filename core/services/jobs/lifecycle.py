@@ -88,7 +88,7 @@ def _create(
     idempotency_key: str | None,
     now: datetime,
 ) -> JobView:
-    """Stores a resolved job. `digest` is the digest of the request as the client sent it, without defaults."""
+    """Stores a resolved job. `digest` is the digest of the client's original request, without defaults."""
     request = resolved.request
     errors = ErrorCollector()
     placements = place_targets(session, request, errors)

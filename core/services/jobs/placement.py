@@ -22,7 +22,7 @@ from edgefront.core.store.tables import Device
 
 @dataclass(frozen=True)
 class Placement:
-    """A target's device key (`device:<id>` or `class:<name>`), and its name, which is unique within the job."""
+    """Device key of a target (`device:<id>` or `class:<name>`), and a name of the target, unique within the job."""
 
     device_key: str
     name: str
@@ -31,7 +31,7 @@ class Placement:
 def place_targets(session: Session, request: JobRequest, errors: ErrorCollector) -> dict[int, Placement]:
     """Position of the target in the request → placement of the target. Adds the errors of `place_target` to `errors`.
 
-    A device may be offline or draining, because a job waits for its devices.
+    A device may be offline or draining, because a job waits for devices.
     """
     placements: dict[int, Placement] = {}
 

@@ -39,7 +39,7 @@ def planned(request: JobRequest | None, target: Target) -> int | None:
 
 
 def refinement_budget(request: JobRequest, target: Target, baselines: int) -> int:
-    """Returns the maximum number of refinement launches of a target: a share of its candidates without baselines."""
+    """Returns the maximum number of refinement launches of a target: a share of the number of searched candidates."""
     return int(request.budget.refinement * max(0, target.candidates - baselines))
 
 
@@ -93,7 +93,7 @@ def is_spent(request: JobRequest, began: datetime | None, now: datetime) -> bool
 
 
 def has_next_step(session: Session, target: Target, now: datetime) -> bool:
-    """Whether `search.advance` can do a step for this target. Must be cheap, because every transaction calls it."""
+    """Whether `search.advance` can do a step for this target. Every transaction calls this: it must be fast."""
     job = job_queries.find(session, target.job_id)
     if job is None or job.state != JobState.RUNNING or target.state not in ACTIVE_TARGETS:
         return False
@@ -137,7 +137,7 @@ def note(
     scoring: int = 0,
     blocked_device: tuple[str, bool] | None = None,
 ) -> str:
-    """Returns a note for users: why the target ended, that it is paused, or that no online agent can measure for it.
+    """Returns a note for users: why the target ended, that the job is paused, or that no online agent can measure.
 
     `online` is the number of online devices of the target, and `facts` are what their agents report; empty if not
     queried. `scoring` is the number of models that wait for their scores. `blocked_device` is the name of a device that

@@ -83,7 +83,7 @@ class RecommendationInputs(MeasuredModels):
 
     @property
     def needs_prediction(self) -> bool:
-        """Whether the scaling law or the training budget of the answer differs from the one that the search used."""
+        """Whether the answer needs another scaling law or another training budget than the search."""
         return self.law is not None and self.own_law is not None and not self.law.predicts_as(self.own_law)
 
     def short(self) -> str:

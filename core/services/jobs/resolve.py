@@ -137,8 +137,8 @@ def _with_parent(session: Session, principal: Principal, request: JobRequest) ->
     """Returns the request with architecture and pruning predictor of the parent model, if the job's models inherit
     weights; else the request unchanged.
 
-    Raises `InvalidInput` for `space.inherit` if the caller has no such model with an importance study, and for a field
-    that contradicts the parent.
+    Raises `InvalidInput` for `space.inherit` if the caller has no model with this id and an importance study, and for a
+    field that contradicts the parent.
     """
     if request.space.inherit is None:
         return request
@@ -300,7 +300,7 @@ def _depths_within_memory(request: JobRequest) -> tuple[int, ...] | None:
 
 
 def _around_model(request: JobRequest) -> JobRequest:
-    """Returns the request with its model in canonical form, and with the name of the model's space."""
+    """Returns the request with `space.model` in canonical form, and with the name of this model's search space."""
     space = space_of(request.space)
     if space.model is None:
         return request

@@ -261,7 +261,7 @@ def check_limits_apply(request: JobRequest, target: TargetRequest, index: int) -
 
 
 def check_search(job: ResolvedJob, target: TargetRequest, index: int) -> None:
-    """Raises `InvalidInput` unless the target's baselines can run and its search can find a model."""
+    """Raises `InvalidInput` unless the target's baselines can run and the target's search can find a model."""
     request, plan = job.request, job.plan(target.protocol, target.limits)
     bounds = request.parameters
     if bounds.min_decoder is not None and bounds.max_decoder is not None and bounds.min_decoder > bounds.max_decoder:

@@ -1,8 +1,8 @@
 """Decides the outcome of launches (runs of a model on a device), by pure functions of rows, reports and other evidence.
 
-1. `evaluate_report`, when a report arrives: whether the report counts, and whether the launch is charged an attempt. 2.
-`refusals`: which results are impossible, by the measured work and the device. 3. `decide`, when reports are processed:
-the state of each launch, and the consequences for measurement and device.
+1. `evaluate_report`, when a report arrives: whether the report counts, and whether the launch is charged an attempt.
+2. `refusals`: which results are impossible, by the measured work and the device.
+3. `decide`, when reports are processed: the state of each launch, and the consequences for measurement and device.
 
 This module reads and writes no rows: `launches` and `result_processing` do.
 """
@@ -139,8 +139,8 @@ def decide(rows: Sequence[LaunchRow], evidence: Evidence) -> list[Decision]:
 
     A failed launch is tried again until all attempts are spent; launches of anchors (reference models) are not. A
     measurement without a result ends with its `MAX_INFEASIBLE`th infeasible launch. Once no launch is live, a
-    measurement also ends with its `MAX_IMPLAUSIBLE`th implausible launch or with a failed launch. Until then it gets
-    another launch.
+    measurement also ends with its `MAX_IMPLAUSIBLE`th implausible launch or with a failed launch. Until then the
+    measurement gets another launch.
     """
     decisions = [_decide(row, evidence) for row in rows]
     done = {each.row.measurement_id for each in decisions if each.follow_up == "aggregate"}

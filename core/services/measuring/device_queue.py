@@ -35,7 +35,7 @@ def device_work(session: Session, principal: Principal, id_or_name: str) -> Devi
 
 
 def _held(session: Session, principal: Principal, device_id: str) -> tuple[HeldLaunch, ...]:
-    """Returns the leased launches of a device, started ones first."""
+    """Returns the leased launches of a device, started launches first."""
     candidate = (
         select(Candidate.id)
         .where(Candidate.measurement_id == Launch.measurement_id, Candidate.target_id == Launch.target_id)

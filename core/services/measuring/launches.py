@@ -157,8 +157,8 @@ def report(session: Session, device_id: str, request: ReportRequest, now: dateti
     An unfinished launch accepts one result, from the device with its present or latest lease or from the previous
     device. If the previous device reports a result, the present device's later report raises a conflict. A launch whose
     child process dies is wanted again, and fails at the third death. A device that reports a protocol as unsupported
-    gets no launches of this protocol until its agent restarts. The launch then goes to another device, or waits for
-    one, and no attempt is charged.
+    gets no launches of this protocol until its agent restarts. The launch then waits for another device, and no attempt
+    is charged.
 
     Raises:
         NotFound, Gone: the device does not exist, or was revoked.

@@ -1,4 +1,4 @@
-"""Leases: devices keep launches that they have claimed (`launches.claim`), and give them back."""
+"""Leases: how long devices keep launches that they have claimed (`launches.claim`), and how launches are given back."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def start(session: Session, device_id: str, launch_id: str, fence: int, now: dat
 
 
 def heartbeat(session: Session, device_id: str, lease_id: str, now: datetime, ttl_s: float) -> HeartbeatResponse:
-    """Extends a lease to `ttl_s` after now, and returns the ids of its launches that are no longer wanted. If the
-    device has not reported a result for longer than one launch may take, ends the lease instead.
+    """Extends a lease to `ttl_s` after now, and returns the ids of the lease's launches that are no longer wanted. If
+    the device has not reported a result for longer than one launch may take, ends the lease instead.
 
     Raises:
         NotFound: the device has no such lease.
@@ -115,7 +115,7 @@ def release(session: Session, device_id: str, lease_id: str, launch_ids: Sequenc
 
 
 def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datetime) -> EnrolResponse:
-    """Enrols a device (`fleet.devices.enrol`). A device that is enrolled again gives back its old agent's launches."""
+    """Enrols a device (`fleet.devices.enrol`). A re-enrolled device gives back launches of the old agent."""
     answer = fleet.enrol(session, token_secret, request, now)
     end_leases(session, answer.device_id, now)
     return answer

@@ -1,4 +1,4 @@
-"""Quarantine of devices that fail at different models, or at their reference model, or whose speed has changed. A
+"""Quarantine of devices that fail at several models, fail at the reference model (anchor), or change their speed. A
 device in quarantine gets no launches until its owner or an admin trusts it again.
 """
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 def put_in(session: Session, device_id: str, reason: str) -> None:
-    """Quarantines a device, for a reason that users read. The sweep hands its leased launches over to other devices."""
+    """Quarantines a device, for a reason that users read. The sweep hands leased launches over to other devices."""
     statement = (
         update(Device)
         .where(Device.id == device_id, Device.quarantine.is_(None))
@@ -60,7 +60,7 @@ def add_failing(session: Session, device_id: str, failed: Sequence[str]) -> None
 
 
 def hand_over(session: Session, now: datetime) -> None:
-    """Gives launches leased to quarantined devices to others, without charging attempts. The sweep calls this."""
+    """Takes leased launches from quarantined devices, for other devices; charges no attempts. The sweep calls this."""
     held = select(Lease.id).where(Lease.device_id == Device.id, Lease.ended_at.is_(None)).exists()
     for device_id in session.scalars(select(Device.id).where(Device.quarantine.is_not(None), held).order_by(Device.id)):
         end_leases(session, device_id, now)

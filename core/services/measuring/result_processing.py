@@ -210,7 +210,7 @@ def _repeat(session: Session, target: Target, left_open: Collection[str], now: d
 def fail_measurements(
     session: Session, failed: Sequence[tuple[Measurement, str]], now: datetime
 ) -> dict[str, Measurement]:
-    """Fails measurements with neither a result nor a live launch, each for its paired reason. Returns these by id."""
+    """Fails the paired measurements that have neither a result nor a live launch. Returns those that failed, by id."""
     states = demand.launch_counts(session, [measurement.id for measurement, _ in failed])
     return {
         measurement.id: measurement

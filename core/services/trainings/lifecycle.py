@@ -200,7 +200,7 @@ def create_supernet(session: Session, request: SupernetRequest, settings: Settin
 
 
 def get_training(session: Session, principal: Principal, training_id: str) -> TrainingView:
-    """Returns the training. `NotFound` if it does not exist or belongs to another owner."""
+    """Returns the training. `NotFound` for an unknown training or another owner's training."""
     return training_view(session, training_of(session, principal, training_id))
 
 
@@ -307,7 +307,7 @@ def cancel_training(session: Session, principal: Principal, training_id: str, no
 
 
 def delete_training(session: Session, principal: Principal, training_id: str) -> bool:
-    """Deletes the training, its log and metrics. Its scores stay, under the architecture's digest.
+    """Deletes the training, its log and metrics. The model's scores stay, under the architecture's digest.
 
     Returns whether the training's folder can be removed at once. Otherwise the worker notices the deletion, ends the
     run and removes the folder. Raises `Conflict` for the supernet of a running search, because the search would request

@@ -98,7 +98,7 @@ def read_selection(session: Session, principal: Principal, request: TrainingRequ
 
 
 def _parent(session: Session, principal: Principal, request: TrainingRequest) -> Training | None:
-    """Returns the model whose weights the job's models inherit; None if the request inherits no weights."""
+    """Returns the parent model, from which the job's models inherit weights; None if no weights are inherited."""
     if not request.inherit:
         return None
     if request.candidate is not None:

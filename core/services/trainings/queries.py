@@ -65,7 +65,7 @@ def open_supernets(session: Session, target_ids: Collection[str]) -> list[Traini
 
 
 def remove(session: Session, training_id: str) -> None:
-    """Deletes the training with its log. Its scores stay, under the architecture's digest."""
+    """Deletes the training with its log. The model's scores stay, under the architecture's digest."""
     session.execute(
         delete(Training).where(Training.id == training_id), execution_options={"synchronize_session": False}
     )

@@ -54,7 +54,7 @@ def start_of(training: Training) -> str | None:
 
 
 def inherits(training: Training) -> bool:
-    """Whether the trained model is a submodel of the model whose weights it starts from (`start_of`)."""
+    """Whether the model is a submodel that inherits its initial weights from the model of `start_of`."""
     return bool(training.request.get("inherit", False))
 
 

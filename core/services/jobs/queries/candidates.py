@@ -103,7 +103,7 @@ def waiting(session: Session, target_id: str) -> list[Candidate]:
 
 
 def marked_counts(session: Session, target_ids: Collection[str]) -> dict[str, int]:
-    """Target id → number of flagged candidates on the frontier, for targets with such candidates."""
+    """Target id → number of flagged candidates on the frontier, for targets with flagged candidates."""
     own = (any_of(Candidate.target_id, target_ids), Candidate.on_frontier == true(), Candidate.marked == true())
     query = select(Candidate.target_id, func.count()).where(*own).group_by(Candidate.target_id)
     return dict(session.execute(query).all())
@@ -284,7 +284,7 @@ class SearchCandidate(NamedTuple):
 
 
 def search_rows(session: Session, target_id: str) -> list[SearchCandidate]:
-    """Returns a target's candidates without baselines, in order of proposal."""
+    """Returns a target's candidates except the baselines, in order of proposal."""
     own = (Candidate.target_id == target_id, Candidate.role == CandidateRole.SEARCH)
     query = select(*columns(Candidate, SearchCandidate)).where(*own).order_by(Candidate.number)
     return typed(SearchCandidate, session.execute(query))
@@ -325,13 +325,13 @@ def _scored(target_ids: Collection[str]) -> ColumnElement[bool]:
 
 
 def measured_by_operator(session: Session, target_id: str) -> dict[str, int]:
-    """Search operator → number of measured candidates that the operator proposed, within the limits or not."""
+    """Search operator → number of measured candidates that this operator proposed, within the limits or not."""
     query = select(Candidate.operator, func.count()).where(_measured(target_id)).group_by(Candidate.operator)
     return dict(session.execute(query).all())
 
 
 def measured_since(session: Session, target_id: str, generation: int) -> bool:
-    """Whether a search candidate of this generation or a later one was measured."""
+    """Whether a search candidate of generation number `generation` or higher was measured."""
     since = select(Candidate.id).where(
         Candidate.target_id == target_id,
         Candidate.role == CandidateRole.SEARCH,

@@ -250,7 +250,7 @@ def blocked_devices(session: Session, device_keys: Sequence[str]) -> dict[str, t
 
 
 def devices_of(session: Session, device_key: str) -> list[Device]:
-    """Returns the devices of a key, without revoked ones."""
+    """Returns the devices of a device key, except revoked devices."""
     kind, name = parsed(device_key)
     column = Device.id if kind == "device" else Device.device_class
     query = select(Device).where(column == name, Device.state != DeviceState.REVOKED)

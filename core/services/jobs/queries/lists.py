@@ -103,7 +103,7 @@ class Order:
 def page(
     session: Session, conditions: Conditions, order: Order, *, limit: int, after: After | None = None, offset: int = 0
 ) -> list[tuple[Candidate, Value]]:
-    """Returns candidates with their figures: those after the position `after`, or after the first `offset` ones."""
+    """Returns pairs of candidate and figure, beginning after the position `after` or after `offset` candidates."""
     rows: list[tuple[Candidate, Value]] = []
     if after is None or after[0] is not None:
         query = select(Candidate, order.figure).where(*conditions, order.figure.is_not(None))

@@ -337,7 +337,7 @@ def unprocessed_targets(session: Session, before: datetime) -> list[str | None]:
 
 
 def fail(session: Session, launch_id: str, reason: str) -> bool:
-    """Marks the launch as failed if its report is not processed yet. Returns whether it was marked."""
+    """Marks the launch as failed if its report is not processed yet. Returns whether the launch was marked."""
     statement = (
         update(Launch)
         .where(Launch.id == launch_id, Launch.state == REPORTED)

@@ -80,7 +80,7 @@ def lock(session: Session, device_id: str, lease_id: str) -> Lease | None:
 
 
 def end_expired(session: Session, now: datetime) -> None:
-    """Ends expired leases. A heartbeat that waits for the row of an expired lease then finds it ended."""
+    """Ends expired leases. Heartbeats that wait for the row of an expired lease then fail."""
     expired = select(Lease.id).where(over(Lease.expires_at, now, MAX_TTL), Lease.ended_at.is_(None)).order_by(Lease.id)
     ids = session.scalars(expired.with_for_update(key_share=True, skip_locked=True)).all()
     if ids:
@@ -98,7 +98,7 @@ def end_all(session: Session, device_id: str, now: datetime) -> None:
 
 
 def forget_ended(session: Session, before: datetime) -> None:
-    """Deletes leases that ended before `before`, unless a launch still refers to them."""
+    """Deletes leases that ended before `before`, except leases to which a launch still refers."""
     held = select(Launch.id).where(Launch.lease_id == Lease.id).exists()
     old = select(Lease.id).where(Lease.ended_at < before, ~held).order_by(Lease.id).limit(_AT_ONCE)
     ids = session.scalars(old.with_for_update(skip_locked=True)).all()

@@ -161,7 +161,7 @@ _COSTS = Prepared(
 
 
 class MeasuredCosts(NamedTuple):
-    """Computational costs of a measured architecture, copied from its first candidate; None without a candidate."""
+    """Computational costs of a measured architecture, from its first candidate; all None if there is no candidate."""
 
     id: str
     translates: bool
