@@ -68,7 +68,7 @@ or four on ARM's registers of 128 bits."""
 _TIMES = {"float32": 1.0, "float16": 4.0, "bfloat16": 4.0}
 _TIMES_INTEGER = 8.0
 _TIMES_WITH_TILES = 32.0
-"""Ratio of the operations per cycle with matrix units (AMX, SME) to those in float32."""
+"""Operations per cycle with matrix units (AMX, SME), divided by the operations per cycle in float32."""
 _TIMES_INTEGER_GPU = 4.0
 """Ratio of a GPU's operations in int8 or fewer bits to those in the faster of float16 and float32. Present GPUs have 2
 in int8 and 4 in four bits. The first GPUs with int8, which had no fast float16, have 4 compared with float32."""
@@ -154,7 +154,7 @@ def _positive(value: Any, otherwise: float) -> float:
 
 
 WEIGHTS_HELD = 0.95
-"""Minimum share of the weights' bytes that is in memory during a forward pass, because a runtime may fold some away."""
+"""Minimum share of the weights' bytes in memory during a forward pass, because a runtime may fold some weights away."""
 CLOCKS_DIFFER = 1.05
 STARTED_LATE_S = 10.0
 """Maximum time in seconds between the start of a launch and the server's notice of the start."""
@@ -189,7 +189,7 @@ class Work:
 
     flops: float
     read_bytes: float
-    """Bytes of the blocks' weights, each of which is read at least once."""
+    """Bytes of the blocks' weights. A forward pass reads each weight at least once."""
     held_bytes: float
     """Bytes of the weights that are in memory during a forward pass."""
 

@@ -58,8 +58,7 @@ _LLAMACPP: Mapping[str, tuple[Any, ...]] = {
     "memory_length": (0,),
     "dtype": ("float32", "float16"),
 }
-"""Values that llamacpp supports of fields whose values other runtimes do not restrict. llamacpp has no segment memory.
-"""
+"""Field → values that llamacpp supports, for fields that only llamacpp restricts. llamacpp has no segment memory."""
 
 
 class MeasurementProtocol(BaseModel):
@@ -93,8 +92,9 @@ class MeasurementProtocol(BaseModel):
     memory_length: Annotated[StrictInt, Field(ge=0, le=65536)] = 0
     """Tokens before the sequence; 192 in mode decode if absent."""
     new_tokens: Annotated[StrictInt, Field(ge=0, le=65536, exclude_if=lambda tokens: tokens == 0)] = 0
-    """Number of generated tokens in mode generate, including the first; 64 if absent. 0 in other modes, in which
-    neither `new_tokens` nor `latency` is sent or part of the identity."""
+    """Number of generated tokens in mode generate, including the first; 64 if absent. 0 in other modes; then neither
+    `new_tokens` nor `latency` is sent or part of the identity.
+    """
     latency: Annotated[Latency, Field(exclude_if=lambda latency: latency == "total")] = "total"
     """Time of a generation that counts as the latency: from the prompt to the final token, from the prompt to the first
     token, or the mean time of each later token. All three times are measured."""
@@ -112,8 +112,9 @@ class MeasurementProtocol(BaseModel):
     which would convert the cache in every forward pass. Other formats use flash attention where llama.cpp has it."""
     threads: Annotated[StrictInt, Field(ge=1, le=1024)] = 1
     warmup: Annotated[StrictInt, Field(ge=2, le=100)] = 2
-    """Number of untimed passes before the timed passes. Peak memory is measured over the untimed passes, which takes at
-    least two."""
+    """Number of untimed passes before the timed passes. At least two untimed passes are needed, because peak memory is
+    measured over these passes.
+    """
     repeats: Annotated[StrictInt, Field(ge=1, le=1000)] = 5
     memory: MemoryMethod | None = None
     """Method of measuring peak memory. None selects the provider's default: on an NVIDIA GPU `allocator` with PyTorch

@@ -25,11 +25,11 @@ FailureReason = Literal[
 INFEASIBLE: frozenset[str] = frozenset({"out_of_memory", "over_time"})
 
 Milliseconds = Annotated[float, Field(strict=True, ge=1e-6, le=3.6e6, allow_inf_nan=False)]
-"""A time from a nanosecond to an hour, because intervals use logarithms, which absurd times would distort."""
+"""A time from a nanosecond to an hour. Absurd times would distort intervals, because intervals use logarithms."""
 Bytes = Annotated[int, Field(strict=True, ge=0, le=1 << 50)]
 Seconds = Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)]
 Text = AfterValidator(lambda text: printable(text, keep="\n"))
-"""Validator that makes a device's text, which may have several lines, safe for terminals."""
+"""Validator that makes a device's (possibly multi-line) text safe for terminals."""
 Fact = Annotated[str, Field(max_length=8000), Text] | bool | int | Annotated[float, Field(allow_inf_nan=False)] | None
 MAX_ENVIRONMENT_BYTES = 32 << 10
 
@@ -117,7 +117,7 @@ class LaunchResult(_Record):
     measuring_s: Seconds = 0.0
     """Duration of the warm-up and of the timed passes."""
     wall_s: Seconds = 0.0
-    """Time from the fork to the result, which is the device's whole time for this launch."""
+    """Time from the fork to the result: the device's whole time for this launch."""
 
     @property
     def conditions(self) -> str | None:

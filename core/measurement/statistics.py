@@ -128,7 +128,7 @@ class LaunchVariance:
 
 
 def _usual(measurements: Sequence[tuple[int, float]]) -> float:
-    """The usual variance: the low median over (degrees of freedom, sum of squared deviations) of measurements."""
+    """Low median of the prior variance and of variances given as (degrees of freedom, sum of squared deviations)."""
     # Each sum is divided by the median of χ² with these degrees of freedom (Wilson & Hilferty 1931).
     each = [total / (degrees * (1 - 2 / (9 * degrees)) ** 3) for degrees, total in measurements]
     return max(PRIOR_SPREAD**2, statistics.median_low([PRIOR_SPREAD**2, *each]))

@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
 
 NO_MODEL = -1
-"""`Rows.model` of a predicted model, which belongs to no training."""
+"""Value of `Rows.model` for a predicted model, because a predicted model belongs to no training."""
 
 _LENGTH = 2.0
 """Length scale of the shape processes, in the units of `_SHAPE` and `_EMBEDDING`."""
@@ -101,7 +101,7 @@ class Rows(NamedTuple):
     trend: Floats
     """(n,) trend m(x, D), nats."""
     differences: Floats
-    """(n, a) differences from the tables' models in features that no table varies (`core.quality.differences`)."""
+    """(n, len(DIFFERENCES)) differences from the tables' models in features that no table varies."""
     table: Places
     """(n,) index into `Covariance.deviations`."""
     data: Places
@@ -233,7 +233,7 @@ class LengthScales:
     quantile: float = 1.0
     """Half-width of a 95 % interval in standard deviations, by Student's t."""
     base: LawOfFeatures | None = None
-    """Scaling law of another table, whose prediction times `slope` is the prior mean."""
+    """Scaling law of another table. The prior mean is the prediction of this law, times `slope`."""
     slope: float = 1.0
 
     @property

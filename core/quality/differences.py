@@ -29,7 +29,7 @@ class Difference:
     deviation: float
     """Standard deviation of the slope, in ln perplexity per unit."""
     source: str
-    """Source of published effects, about 95 % of which are within two standard deviations."""
+    """Source of published effects. About 95 % of these effects are within two standard deviations."""
 
 
 @dataclass(frozen=True)

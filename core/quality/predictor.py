@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 NOT_STATED = "not stated"
 OWN_DATA = "your own data"
-"""`Origin.data` of scaling laws for data that no table has, which predict ratios of perplexities."""
+"""`Origin.data` of scaling laws for data of no published table. Such scaling laws predict ratios of perplexities."""
 ALIKE = 2.0
 """Ratio of the most to the least FLOPs per token up to which seconds per token and per FLOP cannot be separated."""
 
@@ -106,7 +106,7 @@ class Pace:
     seconds_per_token: float
     seconds_per_flop: float
     segment: int
-    """Number of tokens of a sequence, which determines the FLOPs of attention."""
+    """Number of tokens of a sequence; determines the FLOPs of attention."""
 
     @classmethod
     def fitted(cls, flops: ArrayLike, seconds: ArrayLike, segment: int) -> Pace:

@@ -46,7 +46,7 @@ to 16 %."""
 MIN_LEFT_OUT = 0.01
 """Minimum share of the blocks' parameters that counts as removed by a cut."""
 MAX_SQUASHED = 7.5
-"""Maximum of a predicted squashed loss, which is 36 nats."""
+"""Maximum of a predicted squashed loss, equivalent to 36 nats."""
 MIN_DEVIATION = 0.05
 """Minimum standard deviation of a squashed loss of e cuts, because a few combinations may agree by chance."""
 

@@ -36,7 +36,7 @@ _ALIKE = ("kind", "window", "gated", "qk_norm", "biased")
 _CHUNK = 1024
 """Maximum number of models per batch, so that a batch fits into the CPU's caches."""
 _CELLS = 1 << 24
-"""Maximum number of losses in memory, which take 128 MiB."""
+"""Maximum number of losses in memory at once (128 MiB)."""
 _MAY_SHRINK = ("d_model", "embedding.vocab_size", "positions.length")
 """Fields of a model, other than `blocks`, that may be smaller than the parent's."""
 _STATED = ("version", "context_length")
@@ -202,7 +202,7 @@ class PruningTable:
         )
 
     def _fits(self, place: int, shapes: Shapes) -> NDArray[np.bool_]:
-        """(n, L) mask of the blocks that can be cut from this block of the parent: no wider, and otherwise equal."""
+        """(n, L) mask of the models' blocks that equal the parent's block `place`, but may be narrower."""
         parent = self.shapes
         fits = shapes.width <= parent.width[0, place]
         for name in _ALIKE:

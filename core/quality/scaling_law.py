@@ -64,7 +64,7 @@ class OwnTrainings(NamedTuple):
     inputs: Floats
     """(n, 12) features of the shapes."""
     differences: Floats
-    """(n, a) differences from the tables' models."""
+    """(n, len(DIFFERENCES)) differences from the models of the study's tables."""
     log_tokens: Floats
     log_perplexity: Floats
     model: Places
@@ -92,12 +92,12 @@ class ScalingLaw(PerplexityPredictor):
     `known`."""
     log_train_tokens: float
     reference: tuple[str, Shapes] | None
-    """Name and shape (one row) of the reference model of predicted ratios, which are predicted while no perplexity is
-    known. None for a scaling law of one table.
+    """Name and shape (one row) of the reference model of ratios. Ratios are predicted while no perplexity is known.
+    None for a scaling law of one table.
     """
     own: OwnTrainings | None = None
     base: str | None = None
-    """Name of the scaling law that the owner's trainings refined, or whose predictions are the prior mean."""
+    """Name of the scaling law that the owner's trainings refined, or that predicts the prior mean."""
     train_time: TrainingTime | None = None
 
     @cached_property

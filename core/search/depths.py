@@ -32,7 +32,7 @@ class Depth:
     """Measured figures of the stock model with a certain number of blocks; None for a figure that is not measured."""
 
     blocks: int
-    """Number of blocks, which identifies the depth."""
+    """Number of blocks; identifies the depth."""
     latency_ms: float | None = None
     memory_bytes: int | None = None
     times_ms: Times = field(default_factory=dict)

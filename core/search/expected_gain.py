@@ -30,8 +30,9 @@ SAMPLES = 64
 """Monte Carlo samples of the expected improvement."""
 HYPERVOLUME_SAMPLES = 8
 SCREENED = 300
-"""Number of candidates whose hypervolume improvement is computed in every sample: the candidates with the largest
-improvement at the predicted medians."""
+"""Number of candidates with a hypervolume improvement computed in every sample: the candidates with the largest
+improvement at the predicted medians.
+"""
 _BEYOND = 1e300
 DIGITS = 6
 """Decimals to which relative gains are rounded before ranking."""

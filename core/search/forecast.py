@@ -71,7 +71,7 @@ class Forecast:
         return np.column_stack([self.quality, *self.at(z)])
 
     def predicted(self, row: int, widened: tuple[float, float]) -> Predicted:
-        """The prediction of one row, to store with the candidate. `widened`: factors of the intervals by audits."""
+        """Prediction of one row, to store with the candidate. `widened`: the widening factors of both intervals."""
         (low, low_bytes), (high, high_bytes) = ([float(part[row]) for part in self.at(z)] for z in (-Z_95, Z_95))
         return Predicted(
             latency_ms=float(self.latency_ms[row]),

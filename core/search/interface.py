@@ -34,7 +34,7 @@ SPREAD = "spread"
 """Operator of a candidate of the initial space-filling sample that a search by prediction learns from."""
 PREDICTED = "predicted"
 AUDIT = "audit"
-"""Operator of a candidate drawn at random, which checks the predictions without selection bias."""
+"""Operator of a candidate drawn at random. Random candidates check the predictions without selection bias."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Incumbent:
-    """The best model within the limits among a job's other targets, for jobs that give one answer over all targets."""
+    """The best model within the limits on the job's other targets (devices), for jobs with one answer over all."""
 
     digest: str
     quality: float

@@ -50,7 +50,7 @@ from edgefront.core.search.population_shapes import identity
 from edgefront.core.search.problem import Floats, Problem
 
 POOL_SIZE = 4096
-"""Number of uniform samples from which the initial candidates and the audits are selected."""
+"""Number of uniform samples to select the initial candidates and the audits from."""
 LATENCY_BAND = (0.15, 1.25)
 """Range of the predicted latencies of initial candidates, as shares of the limit. If several times are limited, the
 nearest limit counts."""
@@ -62,7 +62,7 @@ RISK_LEVEL = 0.0
 """Number of standard deviations above the median at which a candidate must be within the limits; 0 is the median."""
 
 MAX_PREDICTED = 1_000_000
-"""Maximum number of predictions in one generation, which take a worker about a minute."""
+"""Maximum number of predictions in one generation; a worker takes about a minute."""
 
 
 class SurrogateSettings(BaseModel):

@@ -43,7 +43,7 @@ class Problem:
     custom_score: ScoreFunction | None = None
     """Score function of a proxy other than a count of parameters, such as a scaling law."""
     permitted: Callable[[Shapes], NDArray[np.bool_]] | None = None
-    """Vectorised `accept`, which returns a mask of the permitted architectures."""
+    """Vectorised `accept`: returns a mask of the permitted architectures."""
 
     def score_function(self) -> ScoreFunction:
         """The score function of the proxy. Raises `InvalidInput` if scores by the proxy need built models."""

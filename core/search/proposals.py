@@ -19,7 +19,7 @@ DRAWS = 2_000
 """Number of consecutive failed uniform samples after which sampling ends. Limits may permit one architecture in a few
 hundred."""
 MAX_DRAWS = 10_000
-"""Maximum number of failed uniform samples in one generation, which take seconds. The generation then stays small."""
+"""Maximum number of failed uniform samples in one generation (seconds). The generation then stays small."""
 MAX_BATCH = 256
 """Maximum number of attempts that are made together."""
 MAX_ENUMERATED = 4096

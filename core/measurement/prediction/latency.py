@@ -67,7 +67,7 @@ class Prediction(NamedTuple):
 
     @property
     def deviation(self) -> Floats:
-        """(n,) standard deviation of the latency's logarithm, if normal with this 95 % interval."""
+        """(n,) standard deviation of the latency's logarithm, if the logarithm is normal with this 95 % interval."""
         return np.asarray(np.log(self.high / self.low) / (2 * Z_95))
 
 

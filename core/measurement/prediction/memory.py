@@ -63,7 +63,7 @@ class MemoryPredictor:
 
     @classmethod
     def fit(cls, shapes: Shapes, protocol: MeasurementProtocol, peak_bytes: ArrayLike) -> MemoryPredictor:
-        """Fits a predictor to n architectures and their peaks. Raises `InvalidInput` if a value is wrong or there are
+        """Fits a predictor to n architectures with these peaks. Raises `InvalidInput` if a value is wrong or there are
         fewer than three different architectures.
         """
         measured = positive("peak_bytes", peak_bytes, len(shapes))

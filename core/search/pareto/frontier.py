@@ -29,7 +29,7 @@ Points = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 MAX_EPSILON = 0.5
-"""Upper bound of ε, above which clearly different models would count as equal."""
+"""Upper bound of ε. Above this bound, clearly different models would count as equal."""
 _BELOW_ALL = 750.0
 """A number greater than -ln(x) for every positive float x."""
 _HIGHER_IS_BETTER = (1.0, -1.0, -1.0)

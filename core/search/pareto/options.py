@@ -162,7 +162,7 @@ class Option:
     digest: str
     """Digest of the option's architecture."""
     stock: bool
-    """Whether the option is one of the layer-scaled baselines."""
+    """Whether the option is a baseline: a stock model with a scaled number of layers."""
     name: str
     """Name of the option for people, such as `4 layers`."""
     parameters: int
@@ -211,7 +211,7 @@ class Move:
 
 
 QualityRatio = Callable[[Option, Option], Ratio]
-"""Predicted perplexity of the first option divided by that of the second."""
+"""Function: predicted perplexity of the first option divided by the predicted perplexity of the second option."""
 
 
 def independent(option: Option, other: Option) -> Ratio:

@@ -51,7 +51,7 @@ class Recommendation:
     nearest: Option | None = None
     """The option nearest to the limits, if no option is within the limits."""
     moves: tuple[Move, ...] = ()
-    """Limits of which any one can be raised. If no limit suffices alone, all limits that must be raised together."""
+    """Limits to raise: any one suffices. If no limit suffices alone, all limits that must be raised together."""
 
 
 def recommend(

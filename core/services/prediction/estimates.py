@@ -54,7 +54,7 @@ class _Known:
     """Data of a target's device."""
 
     baselines: Mapping[str, int]
-    """Digest of a baseline → number of its launches (`launches_of`)."""
+    """Digest of a baseline → number of launches of the baseline (`launches_of`)."""
     measured: int
     """Number of architectures measured on the device by this protocol."""
     precise: bool
@@ -302,7 +302,7 @@ def _flops_per_ms(past: Sequence[Row[Any]]) -> float | None:
 OUT_OF_REACH = 0.5
 """A latency limit is refused below this share of the lower end of the fastest model's predicted interval."""
 NO_LIMIT = 10.0
-"""A memory limit above this multiple of the device's memory is refused, because its unit is probably wrong."""
+"""A memory limit above this multiple of the device's memory is refused, because the limit's unit is probably wrong."""
 
 
 def check_limits(database: Database, principal: Principal, request: JobRequest, fits: Fits) -> None:

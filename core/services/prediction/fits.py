@@ -34,8 +34,9 @@ MAX_FITS = 32
 ENOUGH = 20
 """Minimum number of measurements at which a large error means that the device is hard to predict."""
 EXTRAPOLATION = 1.5
-"""Predictions extrapolate above this factor times the most multiply-accumulates of the measured models, and below the
-least divided by it."""
+"""Predictions extrapolate above the most multiply-accumulates of the measured models times this factor, and below the
+least divided by this factor.
+"""
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,7 @@ def lock(session: Session, score_id: str) -> ProxyScore | None:
 
 
 def released(session: Session, score_id: str) -> list[str]:
-    """Removes all waits for a score. Returns the targets that now wait for no score."""
+    """Removes all waits for a score. Returns the ids of the targets that waited and now wait for no score."""
     concerned = list(session.scalars(select(ProxyWait.target_id).where(ProxyWait.score_id == score_id)))
     session.execute(delete(ProxyWait).where(ProxyWait.score_id == score_id))
     still = set(session.scalars(select(ProxyWait.target_id).where(any_of(ProxyWait.target_id, concerned))))

@@ -60,11 +60,10 @@ from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Generation, Job, Target
 
 STORE_BATCH = 100
-"""Maximum number of proposals that one transaction stores, so that it locks the target for less than a second."""
+"""Maximum number of proposals that one transaction stores. The transaction locks the target for less than a second."""
 
 CATCH_UP_BATCH = 500
-"""Maximum number of candidates whose launches one transaction adds, or whose results it applies, so that it takes some
-tenths of a second."""
+"""Maximum number of candidates that one transaction (some tenths of a second) adds launches or applies results to."""
 
 RESERVED = 4
 """Number of launches that a search for the best model within limits reserves time for: further launches of the answer

@@ -46,7 +46,7 @@ class Proposed:
     costs: Costs
     operator: str
     genome: Document = field(default_factory=dict)
-    """Genome of the architecture; empty for baselines, which may be outside the space."""
+    """Genome of the architecture; empty for baselines, because baselines may be outside the space."""
     parents: tuple[str, ...] = ()
     predicted: Document = field(default_factory=dict)
     """Fields of `core.schemas.predictions.PredictedView`; empty without predictions."""

@@ -141,8 +141,8 @@ def _refinable(
     dominance: Dominance,
     only: Collection[str] | None = None,
 ) -> list[str]:
-    """Returns measurement ids of baselines, of frontier candidates, and of candidates that are not dominated at their
-    optimistic latency.
+    """Returns measurement ids of baselines, of frontier candidates, and of candidates that no candidate dominates at
+    the optimistic latency (lower end of the interval).
 
     Order: frontier candidates and baselines first, then the fewest launches, then the best quality. Measurements with a
     live launch are left out.

@@ -181,7 +181,7 @@ def current_device_data(session: Session, device_key: str, protocol_digest: str)
 
 
 def load_device_data(session: Session, stored: Document) -> DeviceData:
-    """Restores the device data of a generation from their stored figures."""
+    """Restores the device data of a generation from the stored figures."""
     ids = [row[0] for rows in (stored["baselines"], stored["others"], *stored["priors"]) for row in rows]
     rows = session.execute(select(Measurement.id, Measurement.architecture).where(any_of(Measurement.id, ids)))
     return DeviceData(stored, {row.id: row.architecture for row in rows})

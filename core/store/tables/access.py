@@ -32,11 +32,11 @@ class ApiKey(Base):
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     pending: Mapped[bool] = mapped_column(default=False, server_default=false())
-    """Whether this is a device's new, unused credential. Its first use revokes the device's older credentials."""
+    """Whether this is a device's new, unused credential. The first use revokes the device's older credentials."""
     token_id: Mapped[str | None] = mapped_column(ForeignKey("enrolment_token.id", ondelete="SET NULL"))
     """Enrolment token that was exchanged for this key."""
     enrolment_nonce: Mapped[str | None] = mapped_column(String(64))
-    """SHA-256 of the nonce of the enrolment request, which the agent may repeat."""
+    """SHA-256 of the nonce of the enrolment request, because the agent may repeat the request."""
 
 
 class EnrolmentToken(Base):
