@@ -96,7 +96,7 @@ def start_waiting(
 
 
 def _count(database: Database, claimed: TrainingClaim, reason: str) -> None:
-    """Counts a failed attempt to start a training; without the count it would be claimed again and again."""
+    """Counts a failed attempt to start a training; otherwise the training would be claimed again and again."""
     outcome = FinishedRun(RunOutcome.FAILED, reason)
     try:
         with database.write() as session:

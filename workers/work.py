@@ -6,8 +6,8 @@ or the death of a worker uses up an attempt; a stop or an unavailable database d
 the work is given up.
 
 A target (one device and runtime of a search job) advances by short transactions. A call of its algorithm may take many
-seconds, so `take_short_steps` leaves such calls to `compute_step`, which has a separate queue, and holds no transaction
-or connection while it computes.
+seconds, so `take_short_steps` leaves such calls to `compute_step`, which has a separate queue and computes without an
+open transaction or connection.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def distillation_loss(
 
     Each value is a sum over the targets that are not `IGNORED`, in nats, at least float32. The loss is
     share·T²·KL(teacher || student) + (1 - share)·cross-entropy, where the divergence compares the softmax of logits/T.
-    Logits of the teacher for padding of its embedding, beyond the student's vocabulary, are left out.
+    If the teacher's embedding is padded, logits beyond the student's vocabulary are left out.
 
     Args:
         hidden: hidden states of the student, [batch, sequence, d_model of the student].

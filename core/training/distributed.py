@@ -102,11 +102,11 @@ class Meter:
         self.restart(0)
 
     def restart(self, step: int) -> None:
-        """Restarts the clock, so that the time since the previous reading does not count."""
+        """Restarts the clock at step `step`: the time since the previous reading is left out."""
         self._since, self._step = time.monotonic(), step
 
     def add(self, loss: Tensor, norm: Tensor) -> None:
-        """Adds the mean losses of one step, [1 or, with a teacher, 2], and the gradient norm; both on the device."""
+        """Adds one step's mean losses, [1] (with a teacher [2]), and gradient norm; both are on the device."""
         self._losses.append(loss)
         self._norm = norm
 

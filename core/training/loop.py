@@ -211,7 +211,7 @@ class Trainer:
     # Steps ----------------------------------------------------------------------------------------------------------
 
     def _step(self, batch: Batch, targets: int, step: int, lr: float) -> tuple[Tensor, Tensor]:
-        """Runs one optimiser step. Returns mean losses, [1 or, with a teacher, 2], and gradient norm on the device."""
+        """Runs one optimiser step. Returns mean losses, [1] (with a teacher [2]), and gradient norm, on the device."""
         set_learning_rate(self.optimizer, lr)
         while True:
             try:
@@ -237,7 +237,7 @@ class Trainer:
         return loss, norm
 
     def _gradients(self, batch: Batch, step: int, targets: int) -> tuple[Tensor, Cache | None]:
-        """Accumulates the gradients of the mean loss over all ranks' targets, by micro-batches."""
+        """Accumulates gradients by micro-batches. Returns mean losses, and the cache for the next step."""
         seed_device(self.ranks.device, seed_of(self.spec.seed, step, self.ranks.rank))
         self.optimizer.zero_grad(set_to_none=True)
         rows = batch.inputs.shape[0]

@@ -169,7 +169,7 @@ class NvLamb(Layerwise):
         m = β₁·m + (1 - β₁)·g        u = (m/(1 - β₁ᵗ))/(√(v/(1 - β₂ᵗ)) + ε) + λ·w
         v = β₂·v + (1 - β₂)·g²       w = w - lr·(‖w‖/‖u‖)·u
 
-    The ratio of norms is 1 if either norm is 0, and for groups without weight decay (λ = 0: biases and norms).
+    The ratio of norms is 1 if a norm is 0, and for groups without weight decay (λ = 0: biases and norms).
     """
 
     def _divisor(self) -> Tensor | None:

@@ -1,6 +1,6 @@
 """Counter-based randomness: random bits and shuffled orders as functions of a key and an index, without stored state.
 
-The arithmetic uses 64-bit integers, so that results are equal on every platform and with every library version.
+The arithmetic uses 64-bit integers, so results are equal on every platform and with every library version.
 """
 
 from __future__ import annotations

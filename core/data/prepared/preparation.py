@@ -50,7 +50,7 @@ def prepare(
     settings: Preparation | None = None,
     progress: Progress = no_progress,
 ) -> Prepared:
-    """Returns the prepared data set; creates its folder in `home` unless the folder exists.
+    """Returns the prepared data set; creates the data set's folder in `home` if it does not exist.
 
     The folder's name is a digest of the text, the settings and the format. An existing folder is used only if all
     files have the recorded SHA-256. A folder appears only when it is complete. A second preparation of the same data
@@ -237,7 +237,7 @@ def _save_tokenizer(plan: PreparationPlan, splits: Mapping[str, Parts], folder: 
 def _encode(
     pieces: Iterable[Piece], text_format: TextFormat, tokenizer: Tokenizer, folder: Path, name: str
 ) -> StoredSplit:
-    """Writes the tokens of one split, and the offsets of its lines or documents."""
+    """Writes the tokens of one split, and the offsets of the split's lines or documents."""
     vocab_size, begins = tokenizer.vocab_size, True
     dtype: Literal["|u1", "<u2", "<i4"] = "|u1" if vocab_size <= 1 << 8 else "<u2" if vocab_size <= 1 << 16 else "<i4"
     characters = words = size = 0

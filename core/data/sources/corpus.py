@@ -121,7 +121,7 @@ def at_path(path: Path, shares: Shares) -> Corpus:
 
 
 def parallel(source: Path, target: Path, shares: Shares) -> Corpus:
-    """Returns the text of two files whose lines correspond. Raises `InvalidInput` if their numbers of lines differ."""
+    """Returns the text of two files with corresponding lines. Raises `InvalidInput` if the numbers of lines differ."""
     for path in (source, target):
         if not path.is_file():
             raise NotFound(f"there is no file {path}")

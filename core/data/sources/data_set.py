@@ -63,7 +63,7 @@ class DataSet:
     """Name of the data set on the Hugging Face Hub."""
 
     def find(self, folder: Path, level: Level) -> Corpus:
-        """Finds the data set's text in a folder or its subfolders. With level `bytes` a cut may split a character.
+        """Finds the data set's text in a folder or subfolders. With level `bytes` splits may begin inside a character.
 
         Raises:
             NotFound: a file is missing; the error names the expected files.

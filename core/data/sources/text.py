@@ -1,7 +1,7 @@
 """Streams text from files of any size.
 
-A piece is at most about 64 KiB of text, with a flag for the end of its line or document. Text is cut before white
-space, where byte-pair encoding cuts anyway, so the tokens of the pieces are the tokens of the whole text.
+A piece is at most about 64 KiB of text, with a flag that is True at the end of a line or document. Text is cut before
+white space, where byte-pair encoding cuts anyway, so the tokens of the pieces are the tokens of the whole text.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OTHERS = {
 
 @dataclass(frozen=True)
 class Part:
-    """Bytes `start` to `stop` (exclusive) of a file; if `splits_characters`, both ends may lie inside a character."""
+    """Bytes `start` to `stop` (exclusive) of a file; if `splits_characters`, both ends may lie inside characters."""
 
     path: Path
     start: int

@@ -82,7 +82,7 @@ def generate(
     Args:
         never: tokens that are never generated.
         memory: number of past tokens that are attended to; None: all.
-        on_token: called with each new token; an error that it raises ends the generation.
+        on_token: called with each new token; an error of the callback ends the generation.
 
     The model must be in evaluation mode. Raises `InvalidInput` for a model that cannot continue a text, an empty
     prompt, a token outside the vocabulary, and more tokens than the model's positions.

@@ -321,7 +321,7 @@ class ImportedModel:
 
 
 def max_file_bytes(name: str) -> int | None:
-    """Maximum size of one file of `FILES`; None for tensor files, which share one limit."""
+    """Maximum size in bytes of one file of `FILES`; None for tensor files, whose sizes are limited together."""
     return None if name in _TENSOR_FILES else MAX_TEXT_BYTES
 
 

@@ -79,7 +79,7 @@ def task_of(architecture: Architecture) -> str:
 
 
 def data_of(facts: Mapping[str, Any]) -> DataSet | None:
-    """Returns the data set in `facts` if it is a published one; None for a user's own data."""
+    """Returns the data set in `facts` if the data set is published; None for a user's own data."""
     return data_sets().get(str(facts.get("dataset")))
 
 
@@ -110,7 +110,7 @@ def licence_in(card: Path) -> str | None:
 def as_licence(licence: Any, name: Any = None) -> str | None:
     """Returns the identifier of a licence in a model card or GGUF file; None without a licence.
 
-    Several licences become one identifier. If the licence is `other`, `name` replaces it.
+    Several licences become one identifier. `name` is used if the licence is `other`.
     """
     if isinstance(licence, list):
         licence = "-and-".join(str(entry) for entry in licence)

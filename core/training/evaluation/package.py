@@ -3,7 +3,7 @@
     model.safetensors    the parameters in the format of `core.nn.weights`; the metadata names the training data
     architecture.json    the canonical description
     tokenizer.json …     files of the tokenizer, also for Hugging Face; `source/`: of a translation model's source
-    result.json          "facts" about the model: recipe, data, steps, tokens, perplexity …; written last
+    result.json          "facts", statements on the model: recipe, data, steps, tokens, perplexity …; written last
     README.md            the same facts for people (`core.training.evaluation.model_card`)
     cuts.safetensors     the pruning study, if any (`core.training.pruning.study_file`)
 

@@ -121,7 +121,7 @@ def batched(passage: Passage, rows: int) -> Iterator[Passage]:
 def windows(passage: Passage, segment: int, memory: int) -> Iterable[Passage]:
     """Splits rows into sliding windows: `segment` predictions after `memory` predictions as context only.
 
-    Returns at most two passages: windows at the beginning of a row, which have less context, and all other windows.
+    Yields at most two passages: the windows at the beginning of a row, which have less context; all other windows.
     """
     counts = -(-passage.sizes // segment)
     row = np.repeat(np.arange(passage.rows), counts)
@@ -357,7 +357,7 @@ def _check(model: LanguageModel, evaluation: Evaluation, source: Split | None) -
 
 
 def perplexity_of(total: float, count: int, split: Split | None) -> Perplexity:
-    """Perplexity of `count` predictions with a total loss in nats; `split` gives the numbers of characters and words.
+    """Returns the perplexity of `count` predictions with summed loss `total`, nats; `split` has the sizes of the text.
 
     Raises `Diverged` for a loss that is not finite.
     """

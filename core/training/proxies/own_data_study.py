@@ -1,4 +1,4 @@
-"""Evaluates scaling laws for users' own data on a table of trained models, some or none of which are known.
+"""Evaluates scaling laws for users' own data on a table of trained models, treating some or none as known.
 
 The study imitates a user who has new data without trained models, or with the perplexities of a few trained models.
 """
@@ -62,7 +62,7 @@ class OwnDataStudy:
 
 
 def own_data_study(rows: Sequence[Row], quality: Quality) -> OwnDataStudy | None:
-    """Evaluates the most common model family. Returns None without scaling law for own data, or without perplexity."""
+    """Evaluates the most common model family. Returns None if it has no scaling law, or no perplexity."""
     if log_perplexity(quality.column, 1.0) is None:
         return None
     usable = [row for row in rows if number_in(row, quality.column) is not None]

@@ -129,7 +129,7 @@ def score_by(law: PerplexityPredictor, architecture: Architecture) -> float:
 
 
 def law_about(subject: Architecture | SearchSpace, name: str | None = None) -> PerplexityPredictor:
-    """Returns the scaling law for a model or for all models of a space: `name`, or if None their family's default.
+    """Returns the scaling law for a model or for all models of a space: the law `name`, or the default.
 
     Raises `InvalidInput` for an unknown name, and for models without a scaling law.
     """

@@ -1,4 +1,4 @@
-"""Describes submodels, which have fewer blocks, heads, inner units or channels than the parent, and the differences."""
+"""Describes submodels (fewer blocks, heads, inner units or channels than the parent) and names the differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recipes: the settings of a training, which together with an architecture and a data set define the training."""
+"""Recipes: the settings that define a training, together with an architecture and a data set."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class Search:
     Args:
         model: supernet with initial weights, on the device of the search.
         batches: batches of the training split, divided between weights and architecture (`DataParts`).
-        recipe: recipe of the search; its steps include steps on the architecture.
+        recipe: recipe of the search; `steps` counts steps on weights and on the architecture.
         optimizer: optimiser of the supernet's parameters.
         lr: learning rate of the weights by step.
 
