@@ -1,7 +1,7 @@
 """Number formats of weights, caches and computation.
 
-Field names in messages differ: `weights` of a protocol is a `Quantisation`; `numbers` of a model file and of a device's
-facts are `NumberFormat`s.
+Field names in agents' messages differ: the field `weights` of a measurement protocol is a `Quantisation`; the field
+`numbers` of a model file and of a device's description is a `NumberFormat`.
 """
 
 from __future__ import annotations

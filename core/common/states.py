@@ -60,7 +60,7 @@ class MeasurementState(State):
 
 
 class Purpose(State):
-    """What a launch is for."""
+    """Reason why a launch (one run of a model in a fresh process, to measure it) is needed."""
 
     FIRST = "first"
     REFINEMENT = "refinement"
@@ -85,7 +85,7 @@ class LaunchState(State):
 
 
 class LaunchOutcome(State):
-    """How a launch ended, as its agent reports it."""
+    """How a launch (one measuring run of a model) ended, as the agent reports."""
 
     DONE = "done"
     INFEASIBLE = "infeasible"
@@ -94,21 +94,21 @@ class LaunchOutcome(State):
 
 
 class ReportOutcome(State):
-    """The server's response to a report on a launch."""
+    """The server's response to an agent's report on a launch (one measuring run of a model)."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
     """The same report was received before."""
     CONFLICT = "conflict"
-    """Another report completed this launch, or it was leased to another device."""
+    """Another report completed this launch, or the launch was leased to another device."""
     UNKNOWN = "unknown"
-    """There is no such launch: its job was deleted."""
+    """The launch does not exist, because the launch's job was deleted."""
     CANCELLED = "cancelled"
     """The job no longer needs the launch; the measurement is stored anyway."""
 
 
 class ScoreState(State):
-    """State of a proxy's score of an architecture."""
+    """State of the quality score that a proxy gives an architecture."""
 
     WANTED = "wanted"
     DONE = "done"
@@ -142,7 +142,7 @@ class TrainingCommand(State):
 
 
 class RunOutcome(State):
-    """How a run of a training ended."""
+    """How one run of a training on a worker ended; a training may need several runs."""
 
     DONE = "done"
     STOPPED = "stopped"
@@ -214,7 +214,7 @@ ENDED_TRAININGS = (TrainingState.CANCELLED, TrainingState.DONE, TrainingState.FA
 
 
 class WorkKind(State):
-    """Kinds of background work."""
+    """Kinds of work that background workers do."""
 
     RESULTS = "results"
     """Processes the reports of a target."""

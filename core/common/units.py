@@ -30,7 +30,7 @@ def rounded(value: float, digits: int) -> str:
 
 
 def decimals(half_width: float) -> int:
-    """Number of decimals (0 to 3) to print for a figure whose interval has this half-width above 0.
+    """Number of decimals (0 to 3) to print for a figure with an uncertainty interval of this half-width above 0.
 
     The last printed digit is the half-width's first significant digit, or the second if the first is 1 or 2.
     """

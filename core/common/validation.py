@@ -42,7 +42,7 @@ _FORMS: dict[str, str] = {}
 
 
 def form(pattern: str, words: str) -> str:
-    """Registers a description of this regular expression for error messages, and returns the expression."""
+    """Registers `words` as the description of the regular expression `pattern` in error messages; returns `pattern`."""
     _FORMS[pattern] = words
     return pattern
 
@@ -67,8 +67,8 @@ def invalid_input(
 
 
 def field_path(item: Mapping[str, Any], path: Sequence[Any], tags: Collection[str] = ()) -> list[Any]:
-    """Path of one of pydantic's errors without the elements that unions add: final names of types, and `tags`. Keeps
-    the name of an unknown field.
+    """Path of the field in one of pydantic's errors, without the elements that unions add: a final type name, and
+    `tags`. Keeps the name of an unknown field.
     """
     if item["type"] == "extra_forbidden":
         return [*(part for part in path[:-1] if part not in tags), path[-1]]
@@ -146,7 +146,7 @@ def fault(
 
 
 def _allowed(item: Mapping[str, Any]) -> str:
-    """Permitted values as text that follows `must be`, or that follows `must` and begins with `have` or `match`."""
+    """Permitted values as text after `must be`; texts that begin with `have` or `match` follow `must`."""
     kind = item["type"]
     if kind in ("too_short", "too_long"):
         bound, count = ("at least", "min_length") if kind == "too_short" else ("at most", "max_length")

@@ -61,7 +61,7 @@ from edgefront.core.model_files.writer import CONTRIBUTED, IR_VERSION, OPSET, Gr
 
 
 def _write_embedding(context: GraphContext, segments: str | None) -> str:
-    """Writes the embedding: the input of the first block, [batch·sequence, d_model].
+    """Writes the embedding; returns the name of the first block's input, [batch·sequence, d_model].
 
     `segments` is int64 [batch, sequence]; None puts all tokens into segment 0.
     """
@@ -121,7 +121,7 @@ def build(
     weights: WeightCache | Mapping[str, NDArray[Any]] | None = None,
     seed: int = 0,
 ) -> ModelProto:
-    """Builds the ONNX model with weights from a cache, given by name, or (None) made from `seed` and stored inside.
+    """Builds the ONNX model. `weights`: a cache, arrays by parameter name, or None to generate weights from `seed`.
 
     With a cache the model holds only references, relative to the cache's folder, and a session maps the files:
 
@@ -162,7 +162,7 @@ EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 def unfilled_model(architecture: Architecture, options: GraphOptions = GraphOptions()) -> ModelProto:  # noqa: B008
-    """Builds the ONNX model without its parameters: its nodes name the initializers that the caller has to add."""
+    """Builds the ONNX model without parameters; the caller has to add the initializers that the nodes name."""
     check_pass(architecture, options.mode, logits=options.logits, window=options.window)
     dtype, quantisation = options.dtype, options.quantisation
     one_of("dtype", dtype, get_args(Dtype))
@@ -195,7 +195,7 @@ def int8_scale(spec: ParameterSpec, scale: float = RANDOM_SCALE) -> TensorProto:
 
 
 def used_parameters(model: ModelProto, architecture: Architecture) -> list[ParameterSpec]:
-    """Parameters that the graph reads: without logits not the output layer's, in decode not the encoder's."""
+    """Parameters that the graph reads. A graph without logits reads no output layer, a decode graph no encoder."""
     names = set(_names_read(model.graph))
     return [spec for spec in parameters(architecture) if spec.name in names]
 
@@ -229,7 +229,7 @@ def _graph(graph: GraphWriter, architecture: Architecture, options: GraphOptions
 
 
 def _write_blocks(context: GraphContext, segments: str | None) -> str:
-    """Writes embedding and blocks; the output of the final block, [batch·sequence, d_model]."""
+    """Writes embedding and blocks; returns the name of the final block's output, [batch·sequence, d_model]."""
     hidden = _write_embedding(context, segments)
     for index, block in enumerate(context.architecture.blocks):
         name = f"{context.prefix}blocks.{index}"
@@ -239,7 +239,7 @@ def _write_blocks(context: GraphContext, segments: str | None) -> str:
 
 
 def _of_cache(spec: ParameterSpec, cache: WeightCache, seed: int, options: GraphOptions) -> list[TensorProto]:
-    """Initializers of one parameter as references to the cache's file, with scales if the parameter is quantised."""
+    """Initializers of one parameter as references to files of the cache; a quantised parameter has scales too."""
     kind, block_size = format_of(spec.name, options.dtype, options.quantisation), options.block_size
     if kind == "s7":
         return [_reference(spec, cache, seed, kind), int8_scale(spec)]
@@ -267,7 +267,7 @@ def _reference(
 def _inside(
     spec: ParameterSpec, given: Mapping[str, NDArray[Any]] | None, seed: int, options: GraphOptions
 ) -> list[TensorProto]:
-    """Initializers of one parameter with their values inside, and its scales if the parameter is quantised."""
+    """Initializers of one parameter that contain the values; a quantised parameter has scales too."""
     array = values(spec, seed) if given is None else given[spec.name]
     if array.shape != spec.shape:
         raise ValueError(f"{spec.name} must be {spec.shape}, not {array.shape}")

@@ -39,7 +39,7 @@ class GraphContext:
     """One forward pass over the `sequence` tokens of a graph: the twin of `core.nn.context`.
 
     Args:
-        source: the encoder's output, [batch·source, d_model]; None in a decode graph, which has its keys as state.
+        source: the encoder's output, [batch·source, d_model]; None in a decode graph, where the state has its keys.
         options: `in_place` and `fused` apply only to a decode graph.
         prefix: prefix of the names of the graph's parameters: "source." in an encoder.
     """
@@ -83,8 +83,8 @@ class GraphContext:
     ) -> tuple[str, str]:
         """All keys and values of the block `name`, [batch, head, keys, d_head]: encoder, past, segment.
 
-        `hidden` are the block's inputs [batch·sequence, d_model] and `own` their keys and values; None projects them
-        together with the past inputs. The next state keeps only the keys that a later token sees.
+        `hidden` are the block's inputs [batch·sequence, d_model]. `own` are the keys and values of `hidden`; None
+        projects `hidden` together with the past inputs. The next state keeps only the keys that a later token sees.
         """
         if self.in_place(name):
             assert own is not None
@@ -133,18 +133,18 @@ class GraphContext:
         return graph.op("ScatterElements", entry, positions, value, axis=2)
 
     def _seen_later(self, value: str, window: int | None, axis: int) -> str:
-        """Slices `value` along `axis` to the tokens that a later token sees: the final `window - 1` tokens, or all."""
+        """Slices `value` along `axis` to the tokens that a later token sees: all, or the final `window - 1`."""
         graph = self.graph
         if window is None:
             return value
         return graph.op("Slice", value, graph.integers(1 - window), graph.integers(2**63 - 1), graph.integers(axis))
 
     def projects_earlier(self, attends: Attends) -> bool:
-        """Whether this graph projects more inputs than the segment's: the memory or the encoder's output."""
+        """Whether this graph also projects inputs before the segment: the memory or the encoder's output."""
         return self.mode == "segment" or (attends != "self" and self.source is not None)
 
     def mask(self, attends: Attends, window: int | None = None) -> str | None:
-        """Additive causal mask, [sequence, keys]: 0 for keys up to the query within the window, else -∞; or None."""
+        """Additive causal mask, [sequence, keys]: 0 for keys up to the query in the window, else -∞; or None."""
         if attends == "source" or not self.architecture.causal:
             return None
         graph = self.graph
@@ -242,7 +242,7 @@ class GraphContext:
         return graph.memoized(f"sinusoids {window}", make)
 
     def clamped(self, rows: str, axis: int, window: int | None = None) -> str:
-        """Rows of `sinusoids`, or a result with these rows along `axis`, brought into the order of `distances`."""
+        """Orders rows of `sinusoids`, or of a result along `axis`: row i belongs to element i of `distances`."""
         graph, positions = self.graph, self.architecture.positions
         assert isinstance(positions, RelativePositions)
         clamp = positions.clamp
@@ -295,7 +295,7 @@ class GraphContext:
             graph.output(value, f"{NEXT}{name}", self._axes(spec, NEXT), TensorProto.INT64 if spec.integer else None)
 
     def _axes(self, spec: StateSpec, prefix: str = "") -> tuple[str | int, ...]:
-        """Declared axes of a state entry; `prefix` marks the growing axis of output state, whose length differs."""
+        """Declared axes of a state entry; `prefix` is put before the growing axis's name, because lengths differ."""
 
         def name(axis: str | int) -> str:
             return CAPACITY if spec.name in self._in_place else f"{prefix}{axis}"
@@ -317,7 +317,7 @@ class GraphContext:
         return {} if cache_type is None else {spec.name: spec for spec in state_specs(self.architecture, cache_type)}
 
     def _earlier(self, attends: Attends, window: int | None = None) -> str | None:
-        """Number of keys before the segment's keys, a vector of one element; None if there are none."""
+        """Number of keys before the segment's keys, a vector of one element; None if no keys precede."""
         graph = self.graph
         if self._room(attends, window) is not None:
             return graph.memoized("earlier in place", lambda: graph.op("Unsqueeze", "position", graph.integers(0)))
@@ -334,5 +334,5 @@ class GraphContext:
         )
 
     def _room(self, attends: Attends, window: int | None) -> str | None:
-        """Name of a state entry with the size of the in-place cache; None if such blocks do not write in place."""
+        """Name of a state entry with the in-place cache's size; None if no block with this window writes in place."""
         return None if attends != "self" or window is not None else next(iter(sorted(self._in_place)), None)

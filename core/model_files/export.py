@@ -1,4 +1,4 @@
-"""Writes a model to one file, with a seed's untrained weights or given ones: ONNX or safetensors, without torch.
+"""Writes a model to one ONNX or safetensors file, with untrained weights of a seed or given weights, without torch.
 
 Memory is bounded for any size, because parameters are made (or read) and written in chunks; int4 needs memory for one
 linear layer. The same architecture and seed give the same bytes, with any version of numpy and on any platform
@@ -54,7 +54,7 @@ _MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW_DATA = 7, 5, 9
 
 
 def metadata(architecture: Architecture, weights: int | ParameterValues) -> dict[str, str]:
-    """Metadata of both file formats: architecture, and seed or training data."""
+    """Metadata in ONNX and safetensors files: the architecture, and the seed or description of the weights."""
     return {
         "format": FORMAT,
         "digest": architecture.digest,
@@ -121,7 +121,7 @@ def write_onnx(
 
 
 def longest_generated(architecture: Architecture) -> int:
-    """Maximum sequence length of an in-place graph, which its rotary tables or learned positions limit."""
+    """Maximum sequence length of an in-place graph, limited by its rotary tables or its learned positions."""
     if isinstance(architecture.positions, RotaryPositions):
         return min(architecture.stated_length, LONGEST)
     return architecture.max_length or MAX_LENGTH
@@ -130,7 +130,7 @@ def longest_generated(architecture: Architecture) -> int:
 def write_safetensors(architecture: Architecture, weights: int | ParameterValues, path: Path | str) -> None:
     """Writes one safetensors file with the parameters by name and `metadata`, visible only once complete.
 
-    `weights` as in `write_onnx`. Raises `Unavailable` if the disk is full.
+    `weights`: the seed of untrained weights, or given weights. Raises `Unavailable` if the disk is full.
     """
     specs, values = parameters(architecture), values_of(weights)
     with whole_file(Path(path)) as file:
@@ -160,7 +160,7 @@ def _write_values(
 
 
 def _initializers(spec: ParameterSpec, kind: Format) -> list[tuple[bytes, int]]:
-    """Protobuf bytes before the values, and number of bytes of the values, for each tensor of a parameter.
+    """Yields a pair per tensor of a parameter: the protobuf bytes before the values, and the values' size in bytes.
 
     int4 has two tensors, the weight and its scales. The values are raw_data, the final field of GraphProto.initializer.
     """

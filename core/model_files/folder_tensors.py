@@ -41,8 +41,8 @@ _UNSUPPORTED: Mapping[str, tuple[str, ...]] = {
 class FolderTensors(Mapping[str, NDArray[np.float32]]):
     """Tensors of one safetensors file, or of the files in the folder's index, as float32; read on access.
 
-    Names lack the parts that wrappers add. Raises `NotFound` if the folder has no safetensors files, `InvalidInput` for
-    an invalid file, tensors missing from the index's files, and weights that are quantised or of an adapter.
+    Names lack the prefixes that wrappers add. Raises `NotFound` if the folder has no safetensors files, `InvalidInput`
+    for an invalid file, tensors missing from the index's files, and weights that are quantised or of an adapter.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Number formats of weights: float32, float16, bfloat16, int8 with one scale per tensor, int4 with one per block.
+"""Number formats of weights: float32, float16, bfloat16, int8 (one scale per tensor), int4 (one scale per block).
 
 "int8" is dynamic quantisation of the linear layers of the blocks. Weights are symmetric int8 of seven bits, -64 to 64,
 with one scale for the whole tensor. The input of each layer is quantised to unsigned bytes at run time, with scale and
@@ -119,14 +119,14 @@ def values_in(size: int, kind: Format) -> int:
 def is_linear_map(parameter: str) -> bool:
     """Whether this parameter is the weight (out, in) of a linear layer in a block, which int8 and int4 quantise.
 
-    Relative attention's projection of distances stays full, because its product has another order for few queries.
+    The projection of distances in relative attention is not quantised, because few queries change the product's order.
     """
     path = parameter.removeprefix("source.").split(".")
     return len(path) == 4 and path[0] == "blocks" and path[2] in _LINEAR_MAPS and path[3] == "weight"
 
 
 def format_of(parameter: str, dtype: str, quantisation: Quantisation) -> Format:
-    """Format of a parameter in a model of this type. Raises ValueError for float64, which no file can store."""
+    """Format of a parameter in a model of this dtype and quantisation. Raises ValueError for float64."""
     if dtype not in OF_DTYPE:
         raise ValueError(f"weights are stored as {', '.join(OF_DTYPE)}, not {dtype}")
     if quantisation == "full" or not is_linear_map(parameter):
@@ -137,7 +137,7 @@ def format_of(parameter: str, dtype: str, quantisation: Quantisation) -> Format:
 def stored(
     spec: ParameterSpec, dtype: str, quantisation: Quantisation, block_size: int
 ) -> tuple[tuple[ParameterSpec, Format], ...]:
-    """Cache files of a parameter for a model of this type: specification and format of each file.
+    """Specification and format of each cache file of a parameter, for a model of this dtype and quantisation.
 
     int4 has two files, the weight and its scales. A weight whose rows are not whole blocks is stored as float32, and is
     padded and quantised when a model is built.
@@ -196,7 +196,7 @@ def encode(values: NDArray[np.float32], kind: Format, scale: float = RANDOM_SCAL
 
 
 def _q8_0(blocks: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Quantises blocks of 32 as llama.cpp's q8_0, largest magnitude 127; six times faster than the gguf package."""
+    """Quantises blocks of 32 weights to llama.cpp's q8_0 (-127 to 127); six times faster than the gguf package."""
     scale = np.abs(blocks).max(axis=1, keepdims=True) / np.float32(127)
     with np.errstate(divide="ignore"):
         units = blocks * np.where(scale == 0, np.float32(0), np.float32(1) / scale)
@@ -208,9 +208,9 @@ def _q8_0(blocks: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 
 def _q4_0(blocks: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Quantises blocks of 32 as llama.cpp's q4_0: the largest magnitude becomes 0, zero becomes 8.
+    """Quantises blocks of 32 weights to llama.cpp's q4_0: the largest magnitude becomes 0, zero becomes 8.
 
-    A byte has one value of the block's first half and one of its second. The gguf package takes ten times as long.
+    A byte has one value of the block's first half and one of the second half. Ten times faster than the gguf package.
     """
     largest = blocks[np.arange(len(blocks)), np.abs(blocks).argmax(axis=1)][:, None]
     scale = largest / np.float32(-_ZERO)
@@ -226,7 +226,7 @@ def _q4_0(blocks: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 
 def quantise(weight: NDArray[Any]) -> tuple[NDArray[np.int8], float]:
-    """Quantises a weight to int8; returns the values and their scale. The largest magnitude becomes `LARGEST`."""
+    """Quantises a weight to int8; returns the values and the scale. The largest magnitude becomes `LARGEST`."""
     scale = float(np.float32(np.abs(weight).max(initial=0.0) / LARGEST)) or 1.0
     return np.rint(np.asarray(weight, np.float32) / np.float32(scale)).astype(np.int8), scale
 
@@ -293,7 +293,7 @@ class WeightCache:
         return f"{seed}/{spec.name}.{kind}" if spec.fill == "random" else f"{spec.fill}.{kind}"
 
     def file(self, spec: ParameterSpec, seed: int, kind: Format = "f32") -> Path:
-        """File whose first `spec.size` values are the parameter's; written or extended if necessary.
+        """Path of a file that begins with the parameter's `spec.size` values; writes or extends the file if necessary.
 
         Raises `Unavailable` if the disk is full even after other seeds were removed.
         """
@@ -306,7 +306,7 @@ class WeightCache:
         return path
 
     def array(self, spec: ParameterSpec, seed: int, kind: Format = "f32") -> NDArray[Any]:
-        """Parameter memory-mapped copy-on-write: pages are read when used, and changes stay private to the process.
+        """The parameter's values, memory-mapped copy-on-write: pages are read when used, and changes stay private.
 
         The dtype is float32, float16 or int8; bfloat16 is uint16 bits; int4 and llama.cpp's formats are flat bytes.
         """

@@ -52,7 +52,7 @@ _FILE_TYPES = {"float32": "ALL_F32", "float16": "MOSTLY_F16"}
 
 @dataclass(frozen=True)
 class _Array:
-    """An array with a `tofile` that reports a full disk; numpy's `tofile` ignores it."""
+    """An array whose `tofile` raises an error if the disk is full; numpy's `tofile` ignores a full disk."""
 
     values: NDArray[Any]
 
@@ -98,9 +98,9 @@ def write_gguf(
 ) -> None:
     """Writes one GGUF file, visible only once complete, with the untrained weights of a seed or with given weights.
 
-    `files` hold the tokenizer of a trained model, as in a folder of transformers; without a tokenizer each token is its
-    number. Memory is bounded by the largest matrix. Raises `InvalidInput` for an architecture or a tokenizer that GGUF
-    cannot express, `Unavailable` if the disk is full.
+    `files` hold the tokenizer of a trained model, as in a folder of transformers; without a tokenizer the text of a
+    token is its id. Memory is bounded by the largest matrix. Raises `InvalidInput` for an architecture or a tokenizer
+    that GGUF cannot express, `Unavailable` if the disk is full.
     """
     form = gguf_form(architecture, numbers)
     size = architecture.embedding.vocab_size
@@ -122,11 +122,11 @@ def write_gguf(
 
 @contextmanager
 def cached_gguf(cache: WeightCache, architecture: Architecture, seed: int, numbers: GgufFormat) -> Iterator[Path]:
-    """GGUF file of these untrained weights in the cache's folder, written if missing; kept while the context is open.
+    """Yields a GGUF file of untrained weights in the cache's folder, written if missing; kept within the `with` block.
 
-    Its matrices are copies of the cache's files, which serve every architecture. The file has one more learned position
-    than the model, because llama.cpp needs room for a token after the prompt. The most recently used files stay within
-    a quarter of the cache's `max_bytes`. Processes share the folder safely. Raises the errors of `write_gguf`.
+    The file's matrices are copies of the cache's files, which serve every architecture. The file has one more learned
+    position than the model, because llama.cpp needs room for a token after the prompt. The most recently used files
+    stay, within a quarter of the cache's `max_bytes`. Processes share the folder safely. Raises as `write_gguf`.
     """
     form = gguf_form(architecture, numbers)
     folder = cache.folder / FOLDER
@@ -143,7 +143,7 @@ def cached_gguf(cache: WeightCache, architecture: Architecture, seed: int, numbe
 
 
 def _open_locked(path: Path) -> BinaryIO | None:
-    """Opens this file with a shared lock; None if the file does not exist or was removed meanwhile."""
+    """Returns this file, open and with a shared lock; None if the file does not exist or was removed meanwhile."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -183,7 +183,7 @@ def _write_cached(
 
 
 def _drop_earlier(path: Path, down_to: int) -> None:
-    """Removes unlocked files other than `path`, least recently used first, until all have at most `down_to` bytes."""
+    """Removes unlocked files other than `path`, least recently used first, until at most `down_to` bytes remain."""
     others = [other for other in path.parent.iterdir() if other.suffix in (".gguf", ".part") and other != path]
     total = sum(_bytes(file) for file in (path, *others))
     for other in sorted(others, key=lambda other: other.stat().st_mtime):
@@ -210,7 +210,7 @@ def _write(
     vocabulary: GgufVocabulary,
     measured: bool = False,
 ) -> None:
-    """Writes the file; `data` returns a tensor's values in a format. `measured` adds a learned position."""
+    """Writes the file; `data` returns a tensor's values in a format. `measured` adds one row to learned positions."""
     import gguf
 
     from edgefront.core.model_files.gguf_tensors import tensors
@@ -248,8 +248,8 @@ def _write(
 def _copied(tensor: GgufTensor, kind: Format) -> int:
     """How many processors make llama.cpp repack this matrix for its CPU kernels: 0 none, 1 some, 2 all.
 
-    llama.cpp keeps its file mapped from the first to the last tensor that it uses in place. So repacked tensors stand
-    at the end of the file; elsewhere they would be in memory twice.
+    llama.cpp keeps its file mapped from the first to the last tensor that it uses in place. So repacked tensors are at
+    the end of the file, because elsewhere the tensors would be in memory twice.
     """
     if tensor.name == _EMBEDDING or tensor.shape[0] % _REPACKED_ROWS:
         return 0
@@ -257,7 +257,7 @@ def _copied(tensor: GgufTensor, kind: Format) -> int:
 
 
 def _describe(writer: Any, architecture: Architecture, form: GgufForm, length: int) -> None:
-    """Writes the architecture's fields; a width is one number if all layers share it, else an array by layer."""
+    """Writes the architecture's fields; a width is one number if equal in all layers, else an array over the layers."""
     from edgefront.core.model_files.gguf_tensors import PADDED_HEADS, PADDED_INNER
 
     blocks, eps = architecture.blocks, float(architecture.norm_eps)

@@ -1,7 +1,7 @@
 """Reads the header of a GGUF file: its fields, and the offset of each tensor.
 
 The gguf package's reader takes five seconds for a vocabulary of 49,000 tokens, and cannot distinguish truncated files
-from damaged ones. The path of the first file names a model of several files (`…-00001-of-00003.gguf`).
+from damaged ones. A model in several files is read from the path of the first file (`…-00001-of-00003.gguf`).
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class GgufHeader:
 
     @property
     def keeps_state(self) -> bool:
-        """Whether a recurrence, convolution or window may prevent llama.cpp from removing a token from its cache."""
+        """Whether a recurrence, convolution or window may prevent llama.cpp from removing a token from the cache."""
         return any(name.startswith(f"{self.kind}{state}") for name in self.fields for state in _STATES)
 
     @property
@@ -131,7 +131,7 @@ class GgufHeader:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Architecture, number and bytes of the weights, and number of weights by format, most frequent first."""
+        """llama.cpp's architecture, number and bytes of weights, and weights per format, most frequent format first."""
         counts: dict[str, int] = {}
         for tensor in self.tensors.values():
             counts[tensor.kind_name] = counts.get(tensor.kind_name, 0) + math.prod(tensor.shape)

@@ -195,7 +195,7 @@ class GgufFile:
             }
 
     def _local(self, own: Mapping[str, Any], kind: str, layer: int) -> dict[str, Any]:
-        """Window of a layer, and rotary base of Gemma 3's layers with a window: five of every six layers."""
+        """Window of a layer (in Gemma 3 five of six layers have a window), and the layer's rotary base in Gemma 3."""
         window, name = own.get("attention.sliding_window") or None, "rope.freq_base_swa"
         if own.get(name, LOCAL_BASE) != LOCAL_BASE or (name in own and kind != "gemma3"):
             raise self._fault(
@@ -206,7 +206,7 @@ class GgufFile:
         return {"window": window, "theta": LOCAL_BASE} if (layer + 1) % LOCAL_LAYERS else {}
 
     def _percent(self, own: Mapping[str, Any], kind: GgufKind, description: Mapping[str, Any]) -> int:
-        """Percentage of each head's features that are rotated: 100, unless the architecture may rotate fewer."""
+        """Percentage of each head's features that are rotated; 100 unless llama.cpp's architecture permits less."""
         name = "rope.dimension_count"
         d_head = next((block["d_head"] for block in description["blocks"] if block["kind"] == "attention"), 1)
         rotary_dim = own.get(name, d_head)
@@ -217,7 +217,7 @@ class GgufFile:
         return -(-100 * rotary_dim // d_head)  # rounded up, because the description rounds the number of features down
 
     def _scale_positions(self, description: dict[str, Any]) -> None:
-        """Adds the scaling of `rope_freqs.weight` to the description; only Llama 3.1's scaling is supported.
+        """Adds the rotary scaling that the tensor `rope_freqs.weight` encodes; only Llama 3.1's scaling is supported.
 
         The file lacks the scaling's length and limits, which are the same in all models of Llama 3.1 (`RotaryScaling`).
         """
@@ -244,7 +244,7 @@ class GgufFile:
         return "qkv" if has_some and "qkv" in rules.biases else "none"
 
     def _has(self, layers: int, *names: str) -> bool:
-        """Whether any layer has one of these tensors; the check of the weights then requires them in all layers."""
+        """Whether any layer has one of these tensors; `weights` later checks that all layers have the tensors."""
         return any(f"blk.{layer}.{name}" in self._tensors for layer in range(layers) for name in names)
 
     def tokenizer(self) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""Maps the tensors of a GGUF file to rows of our parameters."""
+"""Maps the tensors of a GGUF file to rows of edgefront's parameters."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class GgufTensor(TensorView):
 def tensors(
     architecture: Architecture, form: GgufForm, numbers: GgufFormat, zero_positions: int = 0
 ) -> list[tuple[GgufTensor, Format]]:
-    """All tensors of a file with their formats; tensors of one parameter are consecutive.
+    """Yields all tensors of a file, each with its number format; the tensors of one parameter are consecutive.
 
     `zero_positions` rows of zeros follow learned positions.
     """
@@ -108,7 +108,7 @@ def tensors(
 def _quantised(
     architecture: Architecture, form: GgufForm, every: list[GgufTensor], numbers: GgufQuantisation
 ) -> Iterator[Format]:
-    """Format of each tensor in a quantised file, as if the tensor were a matrix."""
+    """Number format of each tensor in a quantised file, as if the tensor were a matrix (vectors stay float32)."""
     first = None if form.layers[0].mixer is None else architecture.blocks[form.layers[0].mixer]
     group = first.n_head // first.kv_heads if isinstance(first, Attention) else 0
     scores = "token_embd.weight" if all(tensor.name != "output.weight" for tensor in every) else "output.weight"
@@ -160,7 +160,7 @@ def _tensors(architecture: Architecture, form: GgufForm, zero_positions: int) ->
 
 
 def _constants(architecture: Architecture, form: GgufForm) -> Iterator[GgufTensor]:
-    """Tensors without a parameter: divisors of scaled rotary frequencies, and zeros for missing blocks of layers."""
+    """Yields tensors without a parameter: divisors of scaled rotary frequencies, zeros for a layer's missing block."""
     positions, d_model = architecture.positions, architecture.d_model
     d_head = next(architecture.d_head(block) for block in architecture.blocks if isinstance(block, Attention))
     if isinstance(positions, RotaryPositions) and positions.scaling is not None:

@@ -1,6 +1,6 @@
 """Reads a GGUF file's tokenizer as Hugging Face's files: byte-level bpe (`gpt2`) and SentencePiece's bpe (`llama`).
 
-Missing fields have llama.cpp's defaults (`llama_vocab::impl::load`, 2026.10); fields that it requires must be given.
+Missing fields have llama.cpp's defaults (`llama_vocab::impl::load`, 2026.10); fields required by llama.cpp must exist.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _default_end(header: GgufHeader) -> int:
 
 
 def _number(header: GgufHeader, name: str, default: int | None = None) -> int | None:
-    """Id of the token in this role; None if there is none."""
+    """Id of the special token in the role `name` (such as bos); None if there is no such token."""
     number = _field(header, f"{name}_token_id", default)
     if number is not None and type(number) is not int:
         field = f"{name}_token_id"

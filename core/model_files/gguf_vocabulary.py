@@ -64,7 +64,7 @@ class GgufVocabulary:
 
 
 def numbered(size: int) -> GgufVocabulary:
-    """Vocabulary whose tokens are their ids, because llama.cpp needs a vocabulary to generate."""
+    """Vocabulary in which each token's text is the token's id; llama.cpp needs a vocabulary to generate."""
     return GgufVocabulary(tuple(f"<{token}>" for token in range(size)))
 
 
@@ -175,7 +175,7 @@ def _puts_space_before(described: Mapping[str, Any]) -> bool | None:
 
 
 def _scores_of(tokens: Sequence[str], merges: Sequence[tuple[str, str]], own: frozenset[str]) -> list[float] | str:
-    """Score of each token, or the first token that llama.cpp would merge differently.
+    """Returns a score per token, or, if scores cannot express the merges, the first token that differs in llama.cpp.
 
     `own` are the tokens that are characters or results of merges, without bytes and special tokens.
     """
@@ -195,7 +195,7 @@ def _scores_of(tokens: Sequence[str], merges: Sequence[tuple[str, str]], own: fr
 
 
 def splits(token: str, own: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """All splits of a token into two tokens of `own`."""
+    """All pairs of tokens of `own` that together give this token."""
     for end in range(1, len(token)):
         if token[:end] in own and token[end:] in own:
             yield token[:end], token[end:]
@@ -207,7 +207,7 @@ def _merges(model: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _all_named(tokens: Sequence[str]) -> Iterator[str]:
-    """A unique name for every id, which llama.cpp needs."""
+    """Text of every token id; ids without a token get unique names, because llama.cpp needs unique texts."""
     taken: set[str] = set(tokens)
     seen: set[str] = set()
     for number, token in enumerate(tokens):
@@ -247,7 +247,7 @@ def _special(files: Mapping[str, bytes], config: Mapping[str, Any], numbers: Map
 
 
 def _put_around(described: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[bool, bool]:
-    """Whether the tokenizer prepends `bos` to a text, and whether it appends `eos`."""
+    """Returns a pair: whether the tokenizer prepends `bos` to a text, and whether the tokenizer appends `eos`."""
     if "add_bos_token" in config:
         return bool(config["add_bos_token"]), bool(config.get("add_eos_token"))
     processor = described.get("post_processor") or {"type": "ByteLevel"}
@@ -325,8 +325,8 @@ def _check_model(model: Mapping[str, Any], fields: Sequence[str]) -> None:
 def _check_whole(model: Mapping[str, Any], pre: str, added: Set[str]) -> None:
     """Raises `InvalidInput` if llama.cpp would encode a token's text differently from transformers.
 
-    Only one of the two may keep a piece that is a token without merging. The results are then equal if merging the text
-    of every token, except added tokens, gives the token.
+    If only one of the two keeps a piece of text that is a token without merging, the results are still equal if merging
+    the text of every token, except added tokens, gives the token.
     """
     if bool(model.get("ignore_merges")) == (pre in _IGNORES_MERGES) or not model.get("merges"):
         return

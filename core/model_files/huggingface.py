@@ -147,9 +147,9 @@ def write_transformers(
 ) -> None:
     """Writes a tar archive with one folder, `edgefront-DIGEST`, that `AutoModelForCausalLM.from_pretrained` reads.
 
-    `weights`: the seed of untrained weights, or given weights. `files` are added, and replace ours of the same name.
-    Memory is bounded by the largest matrix. Raises `InvalidInput` for an architecture that transformers cannot express,
-    `Unavailable` if the disk is full.
+    `weights`: the seed of untrained weights, or given weights. `files` are added, and replace default files of equal
+    name. Memory is bounded by the largest matrix. Raises `InvalidInput` for an architecture that transformers cannot
+    express, `Unavailable` if the disk is full.
     """
     config = {**to_config(architecture), "dtype": "float32"}
     source = values_of(weights)
@@ -184,8 +184,8 @@ def write_transformers(
 def read_architecture(path: Path) -> Architecture:
     """Reads the description of a Hugging Face folder, or of its config.json.
 
-    A folder whose stored output differs from the embedding gives an untied model, even if config.json declares it tied.
-    Errors as in `read_config`; unreadable weights are ignored.
+    A folder whose stored output differs from the embedding gives an untied model, even if config.json declares a tied
+    output. Raises the errors of `read_config`; unreadable weights are ignored.
     """
     architecture = read_config(path)
     if architecture.output.tied:
@@ -200,7 +200,7 @@ def read_architecture(path: Path) -> Architecture:
 
 
 class TransformersWeights(Mapping[str, NDArray[np.float32]]):
-    """Parameters of a Hugging Face folder under our names, as float32; read on access.
+    """Parameters of a Hugging Face folder by edgefront's parameter names, as float32; read on access.
 
     Raises `NotFound` if the folder has no safetensors files, `InvalidInput` that names the first tensor which is
     missing, unknown, or of another shape or type.
@@ -240,7 +240,7 @@ class TransformersWeights(Mapping[str, NDArray[np.float32]]):
 
 
 class _Named:
-    """Tensors of a folder by stored name, and their views of the model's parameters."""
+    """Tensors of a folder by stored name, each with the rows of the model's parameters that it contains."""
 
     def __init__(self, folder: Path, architecture: Architecture) -> None:
         model_type = parse_config((folder / CONFIG).read_bytes())["model_type"]
@@ -277,7 +277,7 @@ def _has_own_output(named: _Named) -> bool:
 
 
 def tensor_views(architecture: Architecture, model_type: str) -> Iterator[TensorView]:
-    """Tensors of transformers as views of our parameters, in the order of the parameters."""
+    """Yields the tensors of transformers as views of edgefront's parameters, in the order of the parameters."""
     names, layers = _NAMES[model_type], _LAYERS.get(model_type, "model.layers")
     for spec in parameters(architecture):
         index, module, last = owner_of(spec, architecture)

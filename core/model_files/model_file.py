@@ -67,8 +67,8 @@ def formats_of(architecture: Architecture) -> tuple[ModelFormat, ...]:
 def check_format(architecture: Architecture, format_: ModelFormat, number_format: NumberFormat = "float32") -> None:
     """Raises `InvalidInput` unless this model can be written in this file format and number format.
 
-    The error names `format` for a file format that the model does not support, as a generation format for an encoder,
-    and `numbers` for a number format that the file format does not support.
+    The error names `format` if the model cannot be written in the file format (for example an encoder in a generation
+    format), and `numbers` if the file format does not support the number format.
     """
     one_of("format", format_, get_args(ModelFormat))
     one_of("numbers", number_format, get_args(NumberFormat))
@@ -97,8 +97,8 @@ def check_format(architecture: Architecture, format_: ModelFormat, number_format
 
 
 def file_name(digest: str, seed: int | None, format_: ModelFormat, number_format: NumberFormat = "float32") -> str:
-    """File name with the digest, the seed of untrained weights (None: trained), the mode of a graph unless forward, and
-    the number format unless float32.
+    """Builds a file name from the digest, the seed of untrained weights (None: trained), the graph's mode unless
+    forward, and the number format unless float32.
     """
     short = digest[:12]
     if format_ == "architecture":
@@ -121,9 +121,9 @@ def write_model(
 ) -> None:
     """Writes one file with the untrained weights of a seed or given weights (`core.model_files.parameter_values`).
 
-    The format architecture contains only the canonical form. `files` are the tokenizer and card of a trained model: the
-    transformers archive includes the files, and a GGUF file takes its vocabulary from the tokenizer. Graphs for prefill
-    and decode score only the final position, [batch, scores]; other graphs score all positions.
+    A file of the format "architecture" contains only the description in canonical form. `files` are the tokenizer and
+    card of a trained model: the transformers archive includes the files, and a GGUF file takes its vocabulary from the
+    tokenizer. Graphs for prefill and decode score only the final position, [batch, scores]; others score all.
 
     Raises `InvalidInput` for a format or number format that the model does not support, or a tokenizer that GGUF cannot
     express, `TooLarge` for an ONNX file above 2 GiB, `Unavailable` if the disk is full.
@@ -158,10 +158,10 @@ def write_model(
 
 @contextmanager
 def as_folder(path: Path, format_: ModelFormat, *, force: bool) -> Iterator[Path]:
-    """Yields the path to write a model's file to; unpacks an archive of transformers to the folder `path`.
+    """Yields the path to which to write a model's file. Unpacks a transformers archive to the folder `path` afterwards.
 
     An archive stays packed if `path` ends in `.tar` or is a folder without a model, which then receives the archive.
-    Raises `Conflict` if `path` is already a model's folder or a file; with `force` its files are replaced.
+    Raises `Conflict` if `path` is a model's folder or a file, unless `force`, which replaces the files.
     """
     holds_others = path.is_dir() and not (path / CONFIG).exists()
     if format_ != "transformers" or path.suffix == ".tar" or holds_others:

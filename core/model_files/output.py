@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 def write_head(
     graph: GraphWriter, architecture: Architecture, hidden: str, logits: Logits
 ) -> tuple[str, str, list[str | int]]:
-    """Writes the head for the final block's output [batch·sequence, d_model]; returns (value, output's name, shape).
+    """Writes the output layer for `hidden` [batch·sequence, d_model]; returns (value, name of the output, shape).
 
     With logits "none" or output kind none the output is `hidden` [batch, sequence, d_model] after the final norm.
-    Otherwise the output is `logits` [batch, sequence, scores], or [batch, scores] of the final position for "last" and
-    of the first position for pooled outputs.
+    Otherwise the output is `logits` [batch, sequence, scores], or [batch, scores]: of the final position for logits
+    "last", of the first position for pooled outputs.
     """
     kind, d_model = architecture.output.kind, architecture.d_model
     scored = logits != "none" and kind != "none"
@@ -40,7 +40,7 @@ def write_head(
 
 
 def write_output(graph: GraphWriter, architecture: Architecture, hidden: str) -> tuple[str, int]:
-    """Output layer, [rows, d_model] → [rows, width], for the rows that are scored; returns the value and the width.
+    """Writes the output layer for rows to score, [rows, d_model] → [rows, width]; returns (value, width).
 
     tokens: one number per token, in token order: logits, or with cut-offs log-probabilities of the adaptive softmax.
     masked_tokens: as tokens, after BERT's transform. pooled, classes, spans: BERT's heads (Devlin et al. 2019, §4).
@@ -82,7 +82,7 @@ def _adaptive(graph: GraphWriter, architecture: Architecture, at_head: str, head
 
 
 def _features(graph: GraphWriter, architecture: Architecture, hidden: str) -> list[str]:
-    """Features of each cluster, [rows, d_model] → [rows, cluster.width]; equal for equal table and projection."""
+    """Input of each cluster's matrix, [rows, cluster.width]; the same value for clusters with the same projection."""
     parts = architecture.clusters
     if not architecture.projected:
         return [hidden] * len(parts)

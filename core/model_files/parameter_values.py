@@ -22,7 +22,7 @@ _LARGEST_HEADER = 100_000_000
 
 
 def safetensors_header(path: Path) -> tuple[dict[str, Any], int]:
-    """Reads the header of a safetensors file: entries by tensor, with `__metadata__`, and the offset of the data.
+    """Reads a safetensors file's header; returns (entries by tensor name, and `__metadata__`; offset of the data).
 
     Raises `InvalidInput` if the file is not safetensors, FileNotFoundError if there is no file.
     """
@@ -57,7 +57,7 @@ def not_finite(place: Path | str, name: str) -> InvalidInput:
 
 
 class SeededValues:
-    """Untrained weights, which a seed determines."""
+    """Untrained weights that are generated from a seed."""
 
     int4_scale: float | None = INT4_SCALE
     """Common scale of all int4 blocks (`core.model_files.formats`); None gives each block its own scale."""
@@ -77,7 +77,7 @@ class SeededValues:
 
 
 class GivenValues:
-    """Given arrays by parameter name; `about` describes the weights in metadata.
+    """Weights given as arrays by parameter name; `about` describes the weights in metadata.
 
     Raises `InvalidInput` that names a parameter with an infinite number or NaN.
     """
@@ -152,5 +152,5 @@ ParameterValues = SeededValues | GivenValues
 
 
 def values_of(weights: int | ParameterValues) -> ParameterValues:
-    """Given values unchanged, or the untrained values of a seed."""
+    """Source of parameter values: `weights` itself, or, if `weights` is a seed, its untrained weights."""
     return SeededValues(weights) if isinstance(weights, int) else weights

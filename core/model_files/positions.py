@@ -1,4 +1,4 @@
-"""Writes positions into the ONNX graph: learned, sinusoidal (of positions or distances) or rotary."""
+"""Writes position encodings into the ONNX graph: learned, sinusoidal (of positions or distances) or rotary."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rotary_frequencies(positions: RotaryPositions, d_head: int) -> Frequencies:
 def write_positions(
     graph: GraphWriter, architecture: Architecture, write_indices: Callable[[], str], prefix: str = ""
 ) -> str | None:
-    """Absolute positions to add to the embedding, [sequence, d_model]; None for other kinds of positions.
+    """Writes the absolute positions that are added to the embedding, [sequence, d_model]; None for other positions.
 
     `write_indices` writes the indices of the positions. A sequence longer than a learned table fails in Gather.
     """
@@ -61,13 +61,13 @@ def write_positions(
 
 
 def write_sinusoids(graph: GraphWriter, architecture: Architecture, positions: str) -> str:
-    """Sinusoids of positions, int64 [n] → [n, d_model]: sines, then cosines, as in Transformer-XL."""
+    """Writes sinusoids of positions, int64 [n] → [n, d_model]: sines, then cosines, as in Transformer-XL."""
     rows = graph.op("Concat", *write_sines(graph, frequencies(architecture.d_model), positions), axis=1)
     return rows if graph.dtype in (np.float64, np.float32) else _cast(graph, rows, graph.dtype)
 
 
 def write_rotations(graph: GraphWriter, per_token: Frequencies, positions: str) -> tuple[str, str]:
-    """Rotations of positions, int64 [n] → (-sin, sin) and (cos, cos), [n, 1, 2·frequencies] of the graph's type."""
+    """Writes rotations of positions, int64 [n] → pair of (-sin, sin) and (cos, cos), [n, 1, 2·frequencies] each."""
     sines, cosines = write_sines(graph, per_token, positions)
 
     def joined(first: str, second: str) -> str:
@@ -78,7 +78,7 @@ def write_rotations(graph: GraphWriter, per_token: Frequencies, positions: str) 
 
 
 def write_sines(graph: GraphWriter, per_token: Frequencies, positions: str) -> tuple[str, str]:
-    """Sines and cosines of position times frequency, int64 [n] → [n, frequencies] each.
+    """Writes the sines and cosines of position times frequency, int64 [n] → [n, frequencies] each.
 
     Both are float64 in a float64 graph, else float32.
     """
@@ -94,7 +94,7 @@ def write_sines(graph: GraphWriter, per_token: Frequencies, positions: str) -> t
 
 
 def write_rotary(graph: GraphWriter, x: str, rotation: tuple[str, str], rotary_dim: int, d_head: int) -> str:
-    """Rotates queries or keys [batch, n, head, d_head] by the `write_rotations` of their n positions.
+    """Rotates queries or keys [batch, n, head, d_head] by `rotation`, the result of `write_rotations` for n positions.
 
     The first half of the first `rotary_dim` features is paired with the second half. A pair (x₁, x₂) becomes (x₁·cos -
     x₂·sin, x₂·cos + x₁·sin): "rotate_half" of Hugging Face's transformers.

@@ -2,7 +2,7 @@
 
 State is a flat set of named tensors with declared axes.
 
-The names are the same in torch and in ONNX. There are two types of cache, which hold the same past:
+The names are the same in torch and in ONNX. Two types of cache represent the same past tokens:
 
 - "cache": projected keys and values, for generating one token at a time;
 - "memory": each attention's layer inputs, projected again in every forward pass: the segment memory of Transformer-XL
@@ -56,16 +56,16 @@ class StateSpec:
 
     @property
     def growing(self) -> int | None:
-        """Index of the token axis; None for a cell or a count."""
+        """Index of the axis that grows with each token; None for a recurrent cell or a token count."""
         return next((index for index, axis in enumerate(self.axes) if isinstance(axis, str) and axis != "batch"), None)
 
     @property
     def holds_source(self) -> bool:
-        """Whether the growing axis contains the source's tokens."""
+        """Whether the growing axis contains the tokens of the encoder (the source)."""
         return self.growing is not None and self.axes[self.growing] in (AXIS_OF["both"], AXIS_OF["source"])
 
     def sizes(self, batch: int, past: int, source: int = 0) -> tuple[int, ...]:
-        """Size of every axis after `past` tokens and a source of `source` tokens."""
+        """Size of every axis of the entry after `past` tokens and a source of `source` tokens."""
         past = past if self.most is None else min(past, self.most)
         free = {"batch": batch, AXIS_OF["both"]: source + past, AXIS_OF["source"]: source}
         return tuple(axis if isinstance(axis, int) else free.get(axis, past) for axis in self.axes)
@@ -101,7 +101,7 @@ def state_specs(architecture: Architecture, cache_type: CacheType) -> tuple[Stat
 
 
 def counts_tokens(architecture: Architecture, cache_type: CacheType) -> bool:
-    """Whether state of this cache type counts tokens."""
+    """Whether the state of this cache type has a number of tokens seen."""
     if isinstance(architecture.positions, RotaryPositions):
         return cache_type == "cache" and any(isinstance(block, Attention) for block in architecture.blocks)
     return isinstance(architecture.positions, LearnedPositions | SinusoidalPositions)
@@ -110,15 +110,15 @@ def counts_tokens(architecture: Architecture, cache_type: CacheType) -> bool:
 def writes_in_place(architecture: Architecture, spec: StateSpec) -> bool:
     """Whether a decode graph can write this entry's tokens into a larger buffer.
 
-    Possible for keys and values without a window, in a model that counts tokens and whose scores do not depend on the
-    size of the buffer.
+    This is possible for keys and values without a window, in a model with a token count in its state and with scores
+    independent of the buffer's size.
     """
     grows = spec.growing is not None and spec.axes[spec.growing] == AXIS_OF["self"]
     return grows and counts_tokens(architecture, "cache") and not isinstance(architecture.positions, RelativePositions)
 
 
 def check_in_place(architecture: Architecture) -> None:
-    """Raises `InvalidInput` with the reason if a decode graph writes nothing in place, or the model has an encoder."""
+    """Raises `InvalidInput` if a decode graph of this model cannot write in place, or if the model has an encoder."""
     specs = state_specs(architecture, "cache")
     if architecture.source is not None:
         reason = "a decode graph does not encode its source"
@@ -143,7 +143,7 @@ def check_pass(
     logits: Logits = "all",
     window: int | None = None,
 ) -> None:
-    """Raises `InvalidInput` for an unknown mode or `logits`, or a mode or window that the architecture lacks."""
+    """Raises `InvalidInput` for unknown `mode` or `logits`, or a mode or window that the architecture lacks."""
     one_of("mode", mode, get_args(Mode))
     one_of("logits", logits, get_args(Logits))
     if mode != "forward" and not architecture.causal:

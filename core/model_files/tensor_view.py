@@ -1,4 +1,4 @@
-"""Tensors in other libraries' files as rows of our parameters."""
+"""Tensors in other libraries' files as rows of edgefront's parameters."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from edgefront.core.architectures.parameters import ParameterSpec
 
 @dataclass(frozen=True)
 class TensorView:
-    """A tensor in another library's file that contains some rows of one of our parameters.
+    """A tensor in another library's file that contains some rows of one of edgefront's parameters.
 
-    `transposed`: the tensor's axes are reversed. `offset` is added to the tensor's values to get ours.
+    `transposed`: the tensor's axes are reversed. `offset` is added to the tensor's values to get the parameter's.
     """
 
     name: str
@@ -29,7 +29,7 @@ class TensorView:
     offset: float = 0.0
 
     def of(self, values: NDArray[Any]) -> NDArray[Any]:
-        """This tensor as a matrix, from all values of the parameter in any shape and format."""
+        """Extracts this tensor as a matrix from all values of the parameter, given in any shape and number format."""
         part = values.reshape(self.spec.shape[0], -1)[self.rows]
         part = part - self.offset if self.offset else part
         return np.ascontiguousarray(part.T if self.transposed else part)
@@ -54,7 +54,7 @@ def owner_of(spec: ParameterSpec, architecture: Architecture) -> tuple[int | Non
 
 
 def fused_rows(spec: ParameterSpec, architecture: Architecture, index: int | None, count: int) -> list[slice]:
-    """Rows of one parameter that each of `count` tensors has: queries, keys and values, or gate and up projection."""
+    """Rows of a fused parameter for each of `count` tensors: queries, keys and values, or gate and up projection."""
     block, sizes = None if index is None else architecture.blocks[index], [spec.shape[0]]
     if count > 1 and isinstance(block, Attention):
         d_head = architecture.d_head(block)

@@ -64,7 +64,7 @@ class GraphWriter:
         self._root = self._scope = ""
 
     def child(self, tokens: str, epsilon: float, norm_kind: NormKind) -> GraphWriter:
-        """Writer into the same graph for the encoder's sequence, without shared values that depend on the tokens."""
+        """Writer into the same graph for the encoder's sequence; memoizes token-dependent values separately."""
         other = GraphWriter(
             self.dtype.name, epsilon, self.quantisation, self._block_size, self._shapes, norm_kind=norm_kind
         )
@@ -95,7 +95,7 @@ class GraphWriter:
         self._scope = outer
 
     def memoized(self, key: str, make: Callable[[], str]) -> str:
-        """Value that `make` writes at the first call with this key; later calls reuse the value."""
+        """Value that `make` writes at the first call with this key; later calls with the key reuse the value."""
         if key not in self._shared:
             scope, self._scope = self._scope, f"{self._root}shared/"
             self._shared[key] = make()
@@ -119,7 +119,7 @@ class GraphWriter:
         return self.constant(values.astype(self.dtype))
 
     def constant(self, value: np.ndarray[Any, Any]) -> str:
-        """Constant with the array's own type; equal constants are stored once."""
+        """Constant with the type of the array; equal constants are stored once."""
         key = (value.dtype, value.shape, value.tobytes())
         if key not in self._constants:
             self._constants[key] = numpy_helper.from_array(value, f"constant_{len(self._constants)}")

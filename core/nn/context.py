@@ -29,7 +29,7 @@ class Cache(dict[str, Tensor]):
 
     @classmethod
     def empty(cls, architecture: Architecture, cache_type: CacheType, batch: int, like: Tensor) -> Cache:
-        """Cache before the first token, with cells of zeros; type and device of `like`."""
+        """Cache before the first token, with cells of zeros, in the type and on the device of `like`."""
         cache = cls(architecture, cache_type)
         for spec in state_specs(architecture, cache_type):
             sizes = spec.sizes(batch, 0)
@@ -55,11 +55,11 @@ class Cache(dict[str, Tensor]):
         return False
 
     def detach(self) -> Cache:
-        """Cache of the same tensors without gradients, which training passes to the next segment."""
+        """Returns a cache with the same values, but detached from gradients; training passes it to the next segment."""
         return self._each(lambda _, tensor: tensor.detach())
 
     def keep(self, length: int) -> Cache:
-        """Cache of at most the latest `length` past tokens; an encoder's entries stay whole."""
+        """Returns a cache of only the latest `length` past tokens; entries of the encoder stay complete."""
         if length < 0:
             raise InvalidInput(f"length must be at least 0, not {length}", field="length", value=length, allowed=">= 0")
 
@@ -72,16 +72,16 @@ class Cache(dict[str, Tensor]):
         return self._each(last)
 
     def rows(self, start: int, stop: int) -> Cache:
-        """Cache of the sequences `start` to `stop` - 1."""
+        """Returns a cache of only the sequences `start` to `stop` - 1 of the batch."""
         return self._each(lambda _, tensor: tensor[start:stop] if tensor.ndim else tensor)
 
     def take(self, rows: Tensor) -> Cache:
-        """Cache of the sequences with these indices, int64 [n], in this order; an index may occur several times."""
+        """Returns a cache of the sequences with the indices `rows`, int64 [n], in this order; indices may repeat."""
         return self._each(lambda _, tensor: tensor.index_select(0, rows) if tensor.ndim else tensor)
 
     @classmethod
     def concatenate(cls, caches: Sequence[Cache]) -> Cache:
-        """Cache of all sequences of several caches of one architecture and type, after equally many tokens."""
+        """Joins caches of the same architecture, type and number of past tokens to one cache of all sequences."""
         if len(caches) == 1:
             return caches[0]
         return caches[0]._each(
@@ -165,13 +165,13 @@ class Context:
             self._for_parallel = {"own_norm": x, "shared_norm": read}
 
     def parallel_input(self, parallel: Parallel) -> Tensor:
-        """Input of a feed-forward block that is parallel to the preceding attention; the stored inputs are released."""
+        """Input of a feed-forward block that is parallel to the preceding attention; releases the stored inputs."""
         assert self._for_parallel is not None
         inputs, self._for_parallel = self._for_parallel, None
         return inputs[parallel]
 
     def highway_mask(self, name: str, x: Tensor) -> Tensor | None:
-        """Dropout mask for the recurrence of the block `name`, [batch, d_model]: the same for all tokens of a row.
+        """Dropout mask for the recurrence of the block `name`, [batch, d_model]: the same for all tokens of a sequence.
 
         `x` are the block's inputs. None if the rate is 0, and in the final block.
         """
@@ -191,8 +191,8 @@ class Context:
     ) -> tuple[Tensor, Tensor]:
         """All keys and values of the block `name`, [batch, head, keys, d_head]: encoder, past, segment.
 
-        `x` are the block's inputs and `own` their keys and values (None in pure cross-attention). `project` is applied
-        to past inputs and the encoder's output. The next cache keeps only the keys that a later token sees.
+        `x` are the block's inputs. `own` are the keys and values of `x` (None in pure cross-attention). `project` is
+        applied to past inputs and the encoder's output. The next cache keeps only the keys that a later token sees.
         """
         earlier: list[tuple[Tensor, Tensor]] = []
         first = self.encoder if attends in ("source", "both") else None
@@ -216,9 +216,9 @@ class Context:
         return keys, values
 
     def visible(self, keys: int, attends: Attends, window: int | None = None) -> Tensor | None:
-        """Bool, broadcastable to [batch, head, sequence, keys]: whether a query sees a key. None if it sees all keys.
+        """Whether a query sees a key: bool, broadcastable to [batch, head, sequence, keys]; None if all see all keys.
 
-        `window` is the block's window; the forward pass may have a smaller one.
+        `window` is the block's window; the forward pass may have a smaller window.
         """
         window = self._least(window, keys)
         key = keys, attends, window
@@ -229,7 +229,7 @@ class Context:
         return self._visible[key]
 
     def is_plain_causal(self, keys: int, attends: Attends, window: int | None = None) -> bool:
-        """Whether the mask is the plain causal square, for which kernels are faster."""
+        """Whether the mask is plain causal, without window, padding or past, so a faster kernel can be used."""
         square = keys == self.sequence and attends == "self" and self.architecture.causal
         return square and self.padding is None and self._least(window, keys) is None
 
@@ -243,28 +243,28 @@ class Context:
         return self.start
 
     def apply_rotary(self, x: Tensor, start: int, rotary: embeddings_and_head.RotaryPositions | None) -> Tensor:
-        """Rotates queries or keys [batch, head, n, d_head] from position `start` on; unchanged without `rotary`."""
+        """Rotates queries or keys [batch, head, n, d_head] from position `start` on; returns `x` without `rotary`."""
         if rotary is None:
             return x
         assert self._rotary is not None
         return self._rotary.apply_rotary(x, start, rotary)
 
     def distances(self, keys: int) -> Tensor:
-        """Indices into `sinusoids` of the distances keys, keys - 1, …, 0: int64 [keys + 1]."""
+        """Row in `sinusoids` of each of the distances keys, keys - 1, …, 0: int64 [keys + 1]."""
         assert self.relative is not None
         if keys not in self._distances:
             self._distances[keys] = self.relative.distances(keys, self._device or torch.device("cpu"))
         return self._distances[keys]
 
     def sinusoids(self, keys: int, like: Tensor) -> Tensor:
-        """Sinusoids of the distances: [rows, d_model], type and device of `like`; all blocks share one dropout mask."""
+        """Sinusoids of all distances: [rows, d_model], type and device of `like`. All blocks share one dropout mask."""
         assert self.relative is not None
         if keys not in self._sinusoids:
             self._sinusoids[keys] = self.drop_hidden(self.relative.sinusoids(keys, like))
         return self._sinusoids[keys]
 
     def cell(self, name: str, like: Tensor) -> Tensor:
-        """State of the recurrence before the segment, [batch, d_model]; zeros without a cache. `like`: the inputs."""
+        """State of the recurrence before the segment, [batch, d_model]; zeros without a cache, with `like`'s type."""
         if self.cache is not None:
             return self.cache[f"{name}.cell"]
         return like.new_zeros(like.shape[0], like.shape[-1])
@@ -284,7 +284,7 @@ class Context:
             self.next_cache[entry] = value
 
     def _least(self, window: int | None, keys: int) -> int | None:
-        """The smaller of this window and the forward pass's window; None if all keys are within both."""
+        """The smaller of this window and the forward pass's window; None if this smaller window includes all keys."""
         least = min(limit if limit is not None else keys for limit in (window, self._window))
         return least if least < keys else None
 
@@ -313,7 +313,7 @@ class Context:
 
 
 def _seen_later(x: Tensor, window: int | None, axis: int) -> Tensor:
-    """Slices `x` along `axis` to the tokens that a later token sees: the final `window - 1` tokens, or all."""
+    """Slices `x` along `axis` to the tokens that a later token sees: all, or the final `window - 1`."""
     if window is None or x.shape[axis] < window:
         return x
     return x.narrow(axis, x.shape[axis] - window + 1, window - 1)

@@ -1,6 +1,6 @@
 """Token embedding: one matrix, or adaptive clusters of decreasing width; with segments and a norm as in BERT.
 
-The adaptive embedding is Baevski & Auli's (2019), laid out as in Transformer-XL (Dai et al. 2019).
+The adaptive embedding is from Baevski & Auli (2019), in the layout of Transformer-XL (Dai et al. 2019).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edgefront.core.nn.layers import drop, make_norm
 
 
 class TokenEmbedding(nn.Module):
-    """Embedding matrices (tokens, width) and, if a width differs from d_model or div > 1, projections (d_model, width).
+    """Token embedding: matrices (tokens, width), and projections (d_model, width) if a width differs or div > 1.
 
     The token embeddings may be multiplied, or scaled by √d_model (Vaswani et al. 2017, §3.4). `segments` (kinds,
     d_model) and `norm` are BERT's (Devlin et al. 2019, figure 2). The output layer may share matrices and projections.
@@ -47,8 +47,8 @@ class TokenEmbedding(nn.Module):
     ) -> Tensor:
         """Embeds tokens and segments, int64 [batch, sequence] → [batch, sequence, d_model].
 
-        Without `segments` all tokens belong to segment 0. `positions` [sequence, d_model], or with a batch before, are
-        added ahead of the norm. `dropout` is the rate for vectors before their projection.
+        Without `segments` all tokens belong to segment 0. `positions`, [sequence, d_model] or [batch, sequence,
+        d_model], are added before the norm. `dropout` is the rate for vectors before their projection.
 
         Raises `InvalidInput` for segments if the model has no segments, `IndexError` for a token or a segment out of
         range.
@@ -105,7 +105,7 @@ class LearnedPositions(nn.Embedding):
         pass
 
     def forward(self, start: int, sequence: int) -> Tensor:
-        """Rows of the positions start … start + sequence - 1, [sequence, d_model]; `InvalidInput` beyond the table."""
+        """Rows of positions from `start` on, [sequence, d_model]. Raises `InvalidInput` beyond the last position."""
         if start + sequence > self.length:
             past = f" after {start} earlier tokens" if start else ""
             raise InvalidInput(
@@ -130,7 +130,7 @@ class SinusoidalPositions(nn.Module):
 
 
 class RelativePositions(nn.Module):
-    """Transformer-XL's relative positions (Dai et al. 2019, §3.3): sinusoids of distances, and shared u and v."""
+    """Transformer-XL's relative positions (Dai et al. 2019, §3.3): sinusoids of distances, and shared biases u, v."""
 
     def __init__(self, architecture: Architecture, positions: embeddings_and_head.RelativePositions) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class RelativePositions(nn.Module):
         return self.table.rows(1 + self._largest(keys), like)
 
     def distances(self, keys: int, device: torch.device) -> Tensor:
-        """Rows of `sinusoids` for the distances keys, keys - 1, …, 0: int64 [keys + 1]."""
+        """Row in `sinusoids` of each of the distances keys, keys - 1, …, 0: int64 [keys + 1]."""
         return torch.arange(keys, -1, -1, device=device).clamp(max=self._largest(keys))
 
     def _largest(self, keys: int) -> int:
@@ -163,7 +163,7 @@ class RotaryPositions(nn.Module):
         self._tables: dict[tuple[embeddings_and_head.RotaryPositions, int], SinusoidTable] = {}
 
     def apply_rotary(self, x: Tensor, start: int, rotary: embeddings_and_head.RotaryPositions) -> Tensor:
-        """Rotates [batch, head, n, d_head] at the positions `start` … `start` + n - 1.
+        """Rotates queries or keys [batch, head, n, d_head] of the positions `start` … `start` + n - 1.
 
         The first half of the rotated features is paired with the second half. A pair (x₁, x₂) becomes (x₁·cos - x₂·sin,
         x₂·cos + x₁·sin): "rotate_half" of Hugging Face's transformers.

@@ -1,6 +1,6 @@
 """torch's layers without their default initialisation, which takes most of the time of building a model.
 
-`core.nn.weights` sets the parameters, by seed or from a file.
+`core.nn.weights` sets the parameters, from a seed or a file.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RmsNorm(nn.RMSNorm):
         pass
 
     def forward(self, x: Tensor) -> Tensor:
-        """Computes in the type of the weight; autocast does so for layer norms but not for RMS norms."""
+        """Computes in the type of the weight. Under autocast torch does this for layer norms, but not for RMS norms."""
         normed: Tensor = super().forward(x.to(self.weight.dtype))
         return normed
 
@@ -68,8 +68,8 @@ def make_norm(architecture: Architecture, width: int) -> nn.Module:
 class Residual(nn.Module):
     """Block with a residual connection: y = x + f(norm(x)) under norm pre, norm(x + f(x)) under post.
 
-    Norm branch gives x + norm(f(x)), and both gives x + after_norm(f(norm(x))). The update is multiplied by the
-    residual multiplier. Subclasses compute f. `has_norm` is False if f reads another block's normed input.
+    Under norm branch y = x + norm(f(x)), and under norm both y = x + after_norm(f(norm(x))). The update is multiplied
+    by the residual multiplier. Subclasses compute f. `has_norm` is False if f reads another block's normed input.
     """
 
     def __init__(self, architecture: Architecture, has_norm: bool = True) -> None:

@@ -26,9 +26,9 @@ from edgefront.core.nn.output import OutputLayer, select_positions
 
 
 class LanguageModel(nn.Module):
-    """A language model for evaluation and training; its parameters are those of `core.architectures.parameters`.
+    """A language model for evaluation and training, with the parameters that `core.architectures.parameters` lists.
 
-    Its parameters are uninitialised until `core.nn.weights.fill` or `core.nn.weights.load` sets them.
+    The parameters are uninitialised until `core.nn.weights.fill` or `core.nn.weights.load` sets them.
     """
 
     def __init__(self, architecture: Architecture) -> None:
@@ -46,7 +46,7 @@ class LanguageModel(nn.Module):
 
     @property
     def dropout(self) -> Dropout:
-        """Dropout rates in train mode, also of the encoder; eval mode has no dropout."""
+        """Dropout rates of this model and its encoder in train mode; eval mode has no dropout."""
         return self._dropout
 
     @dropout.setter
@@ -67,7 +67,7 @@ class LanguageModel(nn.Module):
         source_mask: Tensor | None = None,
         window: int | None = None,
     ) -> Tensor | tuple[Tensor, Cache]:
-        """Output for tokens, int64 [batch, sequence], as chosen by `logits`; with a cache also the next cache.
+        """Output for tokens, int64 [batch, sequence], as `logits` chooses; with a cache the pair (output, next cache).
 
         "all": [batch, sequence, vocab_size]; "last": [batch, vocab_size], of the final position alone; "none": the
         hidden states after the final norm, [batch, sequence, d_model]. The softmax of the logits is the distribution
@@ -118,7 +118,7 @@ class LanguageModel(nn.Module):
         return losses
 
     def token_scores(self, hidden: Tensor) -> Tensor:
-        """Scores over the vocabulary on which `token_losses` are based: […, d_model] → […, vocab_size].
+        """Scores over the vocabulary, from which `token_losses` computes losses: […, d_model] → […, vocab_size].
 
         `hidden` is the result of `forward` for "none", at any number of positions.
         """
@@ -144,7 +144,7 @@ class LanguageModel(nn.Module):
         return scores
 
     def run_from(self, first: int, hidden: Tensor) -> Tensor:
-        """Continues a forward pass at the input of block `first`; returns the same as `forward` for "none".
+        """Runs the blocks from `first` on and the final norm; returns hidden states like `forward` for "none".
 
         Input and result are [batch, sequence, d_model]. Only for models without absolute positions, encoder and
         parallel blocks.
@@ -160,7 +160,7 @@ class LanguageModel(nn.Module):
         return hidden if self.final_norm is None else self.final_norm(hidden)
 
     def _through_blocks(self, hidden: Tensor, context: Context, first: int = 0) -> Tensor:
-        """Applies one block after the other to [batch, sequence, d_model]. A supernet mixes the blocks instead."""
+        """Applies the blocks from `first` on to `hidden` [batch, sequence, d_model]. A supernet mixes the blocks."""
         for index in range(first, len(self.blocks)):
             hidden = self.blocks[index](hidden, f"blocks.{index}", context)
         return hidden
@@ -248,7 +248,7 @@ def _check_tokens(field: str, tokens: Tensor) -> None:
 
 
 def _check_mask(field: str, mask: Tensor | None, tokens: Tensor | None) -> None:
-    """Raises `InvalidInput` unless the mask is bool and has the shape of its tokens, if there are tokens."""
+    """Raises `InvalidInput` unless the mask is bool and, if `tokens` is given, has the shape of `tokens`."""
     if mask is None:
         return
     if mask.dtype != torch.bool or mask.ndim != 2 or (tokens is not None and mask.shape != tokens.shape):

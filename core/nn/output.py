@@ -30,9 +30,9 @@ IGNORED = -100
 
 
 def select_positions(hidden: Tensor, architecture: Architecture, logits: Logits) -> Tensor:
-    """Selects the hidden states [batch, sequence, d_model] that the output layer reads.
+    """Selects, of hidden states [batch, sequence, d_model], the positions that the output layer reads.
 
-    The result is all states, or [batch, d_model]: the first position for pooled outputs, the final one for "last".
+    Returns all states, or [batch, d_model]: the first position for pooled outputs, the final position for "last".
     """
     kind = architecture.output.kind
     if logits == "none" or kind == "none":
@@ -43,7 +43,7 @@ def select_positions(hidden: Tensor, architecture: Architecture, logits: Logits)
 
 
 class OutputLayer(nn.Module):
-    """Output layer from hidden states to the output of `output.kind`.
+    """Output layer: hidden states → the output of the architecture's `output.kind`.
 
     tokens: one number per token of the vocabulary, in token order: logits, or with cut-offs log-probabilities, log
     p(token) = log p(token | cluster) + log p(cluster). masked_tokens: as tokens, after BERT's transform. pooled,
@@ -92,7 +92,7 @@ class OutputLayer(nn.Module):
         return self._over_vocabulary(self._transformed(hidden), embedding)
 
     def scores(self, hidden: Tensor, embedding: TokenEmbedding, dropout: Dropout = NO_DROPOUT) -> Tensor:
-        """Scores of `LanguageModel.token_scores`; `dropout.narrow` applies after the projection."""
+        """Computes `LanguageModel.token_scores`; `dropout.narrow` applies after the projection."""
         return self._over_vocabulary(self._transformed(hidden), embedding, dropout.narrow)
 
     def losses(
@@ -103,11 +103,11 @@ class OutputLayer(nn.Module):
         label_smoothing: float = 0.0,
         dropout: Dropout = NO_DROPOUT,
     ) -> Tensor:
-        """Losses of `LanguageModel.token_losses` for the states that `select_positions` chose.
+        """Computes `LanguageModel.token_losses` for the hidden states that `select_positions` selected.
 
-        `dropout` as in `scores` and `forward`. The adaptive softmax computes the head for all positions and each tail
-        for the positions of its targets (Grave et al. 2017, §4). A tail without targets is computed on zero rows, so
-        that all parameters have gradients in every step.
+        `dropout` applies as in `scores` and `forward`. The adaptive softmax computes the head for all positions and
+        each tail for the positions of its targets (Grave et al. 2017, §4). A tail without targets is computed on zero
+        rows, so that all parameters have gradients in every step.
         """
         kind = self.architecture.output.kind
         _check_targets(kind, hidden, targets)
@@ -175,7 +175,7 @@ class OutputLayer(nn.Module):
         return torch.cat([head, *(_log_softmax(tail) + p for tail, p in zip(tails, chances, strict=True))], -1)
 
     def _features(self, hidden: Tensor, embedding: TokenEmbedding, dropout: float) -> list[Tensor]:
-        """Input of each cluster's matrix, […, cluster.width]; one tensor for equal table and projection."""
+        """Input of each cluster's matrix, […, cluster.width]; the same tensor for clusters with the same projection."""
         made: dict[tuple[int, bool], Tensor] = {}
         features = []
         for cluster in self.clusters:
@@ -196,7 +196,7 @@ class OutputLayer(nn.Module):
         return drop(F.linear(hidden, self.projections[index] if own else embedding.projections[index].T), dropout)
 
     def _projection(self, cluster: Cluster) -> tuple[int, bool]:
-        """Index of the cluster's projection, and whether the projection belongs to the output layer."""
+        """Returns a pair: index of the cluster's projection, and whether the projection is the output layer's."""
         tables = 1 if self.architecture.embedding.div == 1 else len(self.clusters)
         return min(cluster.index, tables - 1), own_projection(self.architecture, cluster)
 
@@ -253,7 +253,7 @@ def _log_softmax(scores: Tensor) -> Tensor:
 
 
 def _rows(cluster: Cluster, tables: list[Tensor]) -> Tensor:
-    """Matrix (size, width) of the cluster: its own table, or with div = 1 its rows of the shared table."""
+    """Matrix (size, width) of the cluster: a separate table, or, if div = 1, the cluster's rows of the only table."""
     return tables[cluster.index] if len(tables) > 1 else tables[0][cluster.start : cluster.stop]
 
 

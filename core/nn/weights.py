@@ -1,4 +1,4 @@
-"""Sets the parameters of a torch model: random by seed, equal to its ONNX twin's, or from a safetensors file."""
+"""Sets the parameters of a torch model: from a seed (with the values of the ONNX model) or from a safetensors file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Quantised = Callable[[str], tuple[Tensor, float]]
 class Int8Linear(nn.Module):
     """Linear layer with its weight packed for the CPU's int8 kernels; inputs are quantised at run time.
 
-    `edges` are the bounds, from 0 to out, of the row ranges that are packed separately; `rows` takes only these bounds.
+    `edges` are the bounds, from 0 to out, of row ranges that are packed separately; `rows` accepts only these bounds.
     """
 
     def __init__(self, weight: Tensor, scale: float, bias: Tensor | None, edges: Sequence[int]) -> None:
@@ -65,7 +65,7 @@ def use_int8(model: LanguageModel, quantised: Quantised, *, with_memory: bool = 
     """Replaces the weights of the blocks' linear layers by int8 weights; returns the model, now for inference only.
 
     All other parameters, including biases, must be filled. `with_memory` is for a model that runs segments after a
-    memory: only keys and values of the memory are computed, so that they are packed separately from queries.
+    memory: only keys and values of the memory are computed, so keys and values are packed separately from queries.
     """
     for name, module in list(model.named_modules()):
         if not (isinstance(module, Linear) and is_linear_map(f"{name}.weight")):
@@ -90,9 +90,9 @@ def fill(
 ) -> LanguageModel:
     """Sets every parameter of `model` from `seed`; returns the model.
 
-    With a cache the parameters become views on its files, memory-mapped copy-on-write: pages are read when used, and
-    training changes no file. The model is then on the CPU, in the requested `dtype`. Without a cache the values are
-    computed and copied into the model's memory, of any type and on any device.
+    With a cache the parameters become views of the cache's files, memory-mapped copy-on-write: pages are read when
+    used, and training changes no file. The model is then on the CPU, in the requested `dtype`. Without a cache the
+    values are computed and copied into the model's memory, of any type and on any device.
 
     `quantisation` int8 needs a cache, and limits the model to inference (`use_int8`, also for `with_memory`).
     """

@@ -141,7 +141,7 @@ def embedding_and_output_macs(shapes: Shapes, run: Pass) -> Iterator[tuple[str, 
 
 
 def block_macs(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Numbers]]:
-    """Yields name and multiply-accumulates (models, blocks) of each kind of matrix product, if any block has the kind."""
+    """Yields name and multiply-accumulates (models, blocks) of each kind of matrix product in the blocks."""
     tokens = Tokens.of(shapes, run)
     linear = run.batch * tokens.new * shapes.linear_weights
     attention, srupp = shapes.kind == ATTENTION, shapes.kind == SRUPP

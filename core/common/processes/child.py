@@ -1,4 +1,4 @@
-"""Functions that start child processes, end them with their parent, and offer them first to the OOM killer."""
+"""Functions that start child processes, end child processes with the parent, and expose a process to the OOM killer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def python(module: str, *arguments: str) -> list[str]:
-    """Returns the command that runs a module in a child. From Python 3.11 on, local files do not shadow modules."""
+    """Returns the command that runs a module in a child process. In Python 3.11+ local files do not shadow modules."""
     safe = ("-P",) if sys.version_info >= (3, 11) else ()
     return [sys.executable, *safe, "-m", module, *arguments]
 
@@ -33,7 +33,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def end_with_input(grace_s: float | None = None) -> None:
-    """Ends this process when the standard input closes because the parent has ended. Works on every system.
+    """Starts a thread that ends this process when standard input closes (the parent has ended). Works on every system.
 
     If `grace_s` is given, the process gets SIGTERM first and has this many seconds to clean up.
     """

@@ -1,4 +1,4 @@
-"""Temporary folders that a process creates for child processes, which may be killed before they clean up."""
+"""Temporary folders for child processes. A killed process leaves its folder, which a later process removes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def work_folder() -> Iterator[Path]:
 
 @contextmanager
 def working_in(folder: Path | str) -> Iterator[None]:
-    """Changes the working directory temporarily, for libraries that need relative or short paths."""
+    """Changes the working directory within the `with` block, for libraries that need relative or short paths."""
     before = os.getcwd()
     os.chdir(folder)
     try:

@@ -15,13 +15,13 @@ _PROC = Path("/proc/self")
 
 
 def total_memory_bytes() -> int:
-    """Memory of the machine, or the container's memory limit if smaller."""
+    """Memory of the machine in bytes, or the container's memory limit if smaller."""
     limits = [limit for limit, _ in _groups()]
     return min([int(psutil.virtual_memory().total), *limits])
 
 
 def available_memory_bytes() -> int:
-    """Memory that a new process can use without swapping, within the limits of control groups."""
+    """Memory in bytes that a new process can use without swapping, within the limits of control groups."""
     free = [limit - used for limit, used in _groups()]
     return max(0, min([int(psutil.virtual_memory().available), *free]))
 
@@ -44,7 +44,7 @@ def usable_cores() -> int:
 
 
 def _groups() -> list[tuple[int, int]]:
-    """Memory limit and used memory without the reclaimable cache, in bytes, of every control group with a limit."""
+    """Yields memory limit and used memory without reclaimable cache, in bytes, of each control group with a limit."""
     return [pair for folder in groups("memory") if (pair := _limit_and_use(folder)) is not None]
 
 
@@ -88,8 +88,8 @@ def groups(controller: str, proc: Path = _PROC) -> list[Path]:
 
 
 def _upwards(mount: Path, root: PurePosixPath, path: PurePosixPath) -> list[Path]:
-    """Folders from the control group `path` up to the mount, whose top is the group `root`. In a container the paths
-    may be paths of the host; then the mount's top is the container's group.
+    """Folders from the control group `path` up to the folder `mount`, which is the group `root`. In a container `path`
+    may be the host's; then the result has only `mount`, the container's group.
     """
     inside = path.relative_to(root) if path.is_relative_to(root) and ".." not in path.parts else PurePosixPath()
     own = mount / inside
@@ -98,7 +98,7 @@ def _upwards(mount: Path, root: PurePosixPath, path: PurePosixPath) -> list[Path
 
 @dataclass(frozen=True)
 class Quota:
-    """CPU quota of a control group; `cores` is core seconds per second."""
+    """CPU quota of a control group; `cores` is the permitted CPU time per time (1.5: one and a half cores)."""
 
     cores: float
     group: Path

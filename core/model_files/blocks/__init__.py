@@ -38,8 +38,8 @@ def _write_feed_forward(context: GraphContext, block: FeedForward, prefix: str, 
 def _write_short_conv(context: GraphContext, block: ShortConv, prefix: str, hidden: str) -> str:
     """Short convolution: x + W_out·(c ⊙ Σᵢ wᵢ ⊙ (b ⊙ u)[t - kernel + 1 + i]), with b, c and u linear in x.
 
-    Input and result are [batch·sequence, d_model]. Products of shifted rows are faster than a Conv over so few tokens,
-    and ONNX Runtime's Conv lacks float64.
+    Input and result are [batch·sequence, d_model]. Products of shifted rows are faster than a Conv with so short a
+    kernel, and ONNX Runtime's Conv lacks float64.
     """
     graph, architecture = context.graph, context.architecture
     d, kernel = architecture.d_model, block.kernel
@@ -74,5 +74,5 @@ _WRITERS: dict[type, Callable[..., str]] = {
 
 
 def write_block(context: GraphContext, block: Any, prefix: str, hidden: str) -> str:
-    """Adds the block's nodes to the graph; takes and returns the residual stream's name, [batch·sequence, d_model]."""
+    """Adds the block's nodes to the graph; `hidden` and the result name values [batch·sequence, d_model]."""
     return _WRITERS[type(block)](context, block, prefix, hidden)

@@ -103,7 +103,7 @@ def write_attention(context: GraphContext, block: Attention, prefix: str, hidden
 
 
 def _grouped(context: GraphContext, block: Attention, rows: str, matrices: str, last: Callable[[], str]) -> str:
-    """Multiplies the rows of every query head by the matrix of its key-value head, without copying that matrix."""
+    """Multiplies each query head's rows by the matrix of the group's key-value head, without copies of the matrix."""
     graph = context.graph
     if block.kv_heads == block.n_head:
         return graph.op("MatMul", rows, matrices)
@@ -142,7 +142,7 @@ def _position_scores(context: GraphContext, q: str, weight: str, n_head: int, d_
 
 
 def _shifted(graph: GraphWriter, scores: str) -> str:
-    """Turns scores by distance [batch, head, sequence, keys + 1], farthest first, into scores by key, [..., keys]."""
+    """Shifts scores per distance, [batch, head, sequence, keys + 1], farthest first, to scores per key, [..., keys]."""
     flat = graph.op("Reshape", scores, graph.integers(0, 0, -1))
     rest = graph.op("Slice", flat, graph.sequence(), graph.integers(2**63 - 1), graph.integers(2))
 
@@ -162,7 +162,7 @@ _HEAD_MULTIPLE, _ROTARY_MULTIPLE = 8, 16
 
 
 def _is_fused(context: GraphContext, block: Attention, prefix: str) -> bool:
-    """Whether the block is written as one `GroupQueryAttention`, which needs float32 and an in-place cache."""
+    """Whether the block is written as one node `GroupQueryAttention`, which needs float32 and an in-place cache."""
     architecture, d_head = context.architecture, context.architecture.d_head(block)
     rotary = architecture.rotary(block)
     rotary_dim = 0 if rotary is None else rotary.width(d_head)
@@ -205,7 +205,7 @@ def _write_fused(context: GraphContext, block: Attention, prefix: str, qkv: str)
 
 
 def _lengths(context: GraphContext) -> tuple[str, str]:
-    """Numbers of tokens after this forward pass: minus one, per row of the batch, and in total. Both int32."""
+    """Number of tokens after this forward pass, int32: as a pair of (number - 1 per row of the batch, number)."""
     graph = context.graph
 
     def total() -> str:

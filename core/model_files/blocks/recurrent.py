@@ -1,12 +1,12 @@
 """Writes SRU (Lei et al. 2018; Lei 2021, §2) and SRU++ (Lei 2021, §3) into an ONNX graph.
 
-In SRU++ the recurrence's input is attention over few features, whose keys and values are computed from the queries.
-Both have this elementwise recurrence (Lei 2021, eqs. 2–5):
+In SRU++ the recurrence's input is attention over few features, whose keys and values are computed from the queries. SRU
+and SRU++ have this elementwise recurrence (Lei 2021, eqs. 2–5):
 
   f[t] = σ(u₁[t] + v₀⊙c[t−1] + b₀)        c[t] = f[t]⊙c[t−1] + (1 − f[t])⊙u₀[t]
   r[t] = σ(u₂[t] + v₁⊙c[t−1] + b₁)        h[t] = r[t]⊙c[t] + (1 − r[t])⊙x[t]
 
-Only f and c are computed step by step, in a Scan, so that the length stays free; r and h follow for all steps at once.
+Only f and c are computed step by step, in a Scan, so the length stays free; r and h are computed for all steps at once.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _attended(context: GraphContext, block: Srupp, prefix: str, hidden: str, q: 
 
 
 def _write_recurrence(context: GraphContext, prefix: str, inner: str, hidden: str) -> str:
-    """Output h of the recurrence for u = W·inner, with W the parameter `{prefix}.up.weight`, and x = hidden.
+    """Writes the recurrence for u = W·inner, where W is the parameter `{prefix}.up.weight`, and x = hidden; returns h.
 
     `inner` is [batch·sequence, width]; `hidden` and the result are [batch·sequence, d_model]. The context provides the
     initial cell and stores the final one.
@@ -104,7 +104,7 @@ def _write_recurrence(context: GraphContext, prefix: str, inner: str, hidden: st
 
 
 def _step(prefix: str, v_forget: str, element: int) -> GraphProto:
-    """Body of the Scan: cell, candidate and forget gate's input [batch, d] → the new cell, as state and as output."""
+    """Body of the Scan: inputs cell, candidate and forget gate's input, [batch, d] each; returns the new cell twice."""
     cell, candidate, forget, new, kept = (
         f"{prefix}/step/{name}" for name in ("cell", "candidate", "forget", "new", "kept")
     )

@@ -56,7 +56,7 @@ class FeedForwardBlock(Residual):
 
 
 class DepthwiseConv(nn.Module):
-    """Convolution with weight (kernel, d_model), the final row for the token itself, and bias (d_model,)."""
+    """Depthwise convolution: weight (kernel, d_model), whose final row is for the token itself, and bias (d_model,)."""
 
     def __init__(self, kernel: int, d_model: int, bias: bool) -> None:
         super().__init__()

@@ -18,8 +18,8 @@ from edgefront.core.nn.layers import Linear, Residual, RmsNorm
 
 
 class AttentionBlock(Residual):
-    """Attention block, f(x) = W·(softmax(scores + mask)·v) + b; scores are q·kᵀ·scale (1/√d_head) or relative
-    attention's.
+    """Attention block, f(x) = W·(softmax(scores + mask)·v) + b. The scores are q·kᵀ·scale (by default 1/√d_head), or
+    those of `_relative`.
     """
 
     def __init__(self, block: Attention, architecture: Architecture) -> None:
@@ -55,7 +55,7 @@ class AttentionBlock(Residual):
             own = self._keys(k, past, context), v.transpose(1, 2)
 
         def project(inputs: Tensor) -> tuple[Tensor, Tensor]:
-            """Keys and values of the encoder's output or of a memory, whose positions start at 0."""
+            """Projects the encoder's output or a memory to keys and values at the positions from 0 on."""
             kv = self.qkv.rows(self.normed(inputs), self.width, self.width + 2 * self.kv_width)
             k, v = self._heads(kv).chunk(2, 2)
             return self._keys(k, 0, context), v.transpose(1, 2)
@@ -70,17 +70,17 @@ class AttentionBlock(Residual):
         return x.unflatten(2, (-1, self.d_head))
 
     def _normed(self, x: Tensor, norm: RmsNorm | None) -> Tensor:
-        """Norms queries or keys by head or over all heads: [batch, n, head, d_head] → [batch, head, n, d_head]."""
+        """Norms queries or keys per head or over all heads: [batch, n, head, d_head] → [batch, head, n, d_head]."""
         if norm is not None:
             x = self._heads(norm(x.flatten(2))) if self.norms_whole else norm(x)
         return x.transpose(1, 2)
 
     def _keys(self, k: Tensor, start: int, context: Context) -> Tensor:
-        """Norms and rotates keys [batch, n, head, d_head], the first at position `start` → [batch, head, n, d_head]."""
+        """Norms and rotates keys of positions from `start` on: [batch, n, head, d_head] → [batch, head, n, d_head]."""
         return context.apply_rotary(self._normed(k, self.k_norm), start, self.rotary)
 
     def _plain(self, q: Tensor, keys: Tensor, values: Tensor, context: Context) -> Tensor:
-        """Attention with absolute or rotary positions: result [batch, head, sequence, d_head]."""
+        """Computes attention with absolute or rotary positions; returns [batch, head, sequence, d_head]."""
         count, mask = keys.shape[2], None
         plain = context.is_plain_causal(count, self.attends, self.window)
         if not plain:
@@ -97,7 +97,7 @@ class AttentionBlock(Residual):
         )
 
     def _relative(self, q: Tensor, keys: Tensor, values: Tensor, context: Context) -> Tensor:
-        """Attention with relative positions: result [batch, head, sequence, d_head].
+        """Computes attention with relative positions; returns [batch, head, sequence, d_head].
 
         The score of query i and key j is ((q_i + u)·k_j + (q_i + v)·r_{i-j})/√d_head (Dai et al. 2019, §3.3). The
         second term enters the attention as its additive mask.
@@ -115,7 +115,7 @@ class AttentionBlock(Residual):
         return F.scaled_dot_product_attention(q + u.unsqueeze(1), keys, values, attn_mask=by_key, dropout_p=rate)
 
     def _position_scores(self, q: Tensor, keys: int, context: Context) -> Tensor:
-        """Scores of position q·r_n with r_n = W·sinusoid(n), for n = keys, …, 1, 0: [batch, head, sequence, keys + 1].
+        """Scores q·r_n with r_n = W·sinusoid(n), for distances n = keys, …, 0: [batch, head, sequence, keys + 1].
 
         For few queries, as in decoding, projecting the queries is less work: q·(W·s) = (q·W)·s.
         """
@@ -128,8 +128,8 @@ class AttentionBlock(Residual):
 
 
 def shifted(scores: Tensor) -> Tensor:
-    """Turns scores by distance [batch, head, sequence, keys + 1], farthest first, into scores by key, [..., keys]; no
-    copy.
+    """Shifts scores per distance, [batch, head, sequence, keys + 1], farthest first, to scores per key, [..., keys],
+    without a copy.
     """
     sequence, distances = scores.shape[2:]
     return scores.flatten(2)[..., sequence:].unflatten(2, (sequence, distances - 1))

@@ -1,4 +1,4 @@
-"""SRU and SRU++ as torch modules: a recurrence, in SRU++ over the features of an attention (Lei 2021, §3)."""
+"""SRU and SRU++ as torch modules: a recurrence, whose input in SRU++ is computed by attention (Lei 2021, §3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgefront.core.nn.recurrence import sru_recurrence
 
 
 class Recurrence(nn.Module):
-    """Elementwise recurrence of both blocks; `weight` and `bias` are [2, d_model], for forget and reset gate."""
+    """Elementwise recurrence of SRU and SRU++; `weight` and `bias` are [2, d_model]: forget gate, reset gate."""
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class Recurrence(nn.Module):
         self.bias = nn.Parameter(torch.empty(2, d_model))
 
     def forward(self, u: Tensor, x: Tensor, name: str, context: Context) -> Tensor:
-        """Output h like x for u [batch, sequence, 3·d_model], x [batch, sequence, d_model] and the context's cell."""
+        """Output h in the shape of x, for u [batch, sequence, 3·d_model] and x [batch, sequence, d_model]."""
         u = u.unflatten(-1, (3, -1))
         if context.padding is not None:
             # Padding leaves the cell unchanged for any weight and bias: the candidate is 0, and the input of the

@@ -1,4 +1,4 @@
-"""Elementwise recurrence of SRU and SRU++ (Lei 2021, §2), forward and backward.
+"""Elementwise recurrence of the blocks SRU and SRU++ (Lei 2021, §2), forward and backward.
 
 `cpu` (Numba) is for CPUs, `gpu` (Triton) for NVIDIA GPUs, and `plain` (PyTorch's operators) is the reference on any
 device. Shapes in all files of this package: u [batch, sequence, 3, d] (candidate, forget, reset), x [batch, sequence,
@@ -27,7 +27,7 @@ Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 class Backend(Protocol):
-    """Interface of a recurrence's implementation, a module of this package. All its inputs are contiguous."""
+    """Interface of the modules of this package that implement the recurrence. All input tensors are contiguous."""
 
     ANY_TYPES: bool
     """Whether inputs may have different floating types; otherwise all must be float32 or all float64."""
@@ -63,7 +63,7 @@ def prepare(device: str = "cpu") -> None:
 
 @cache
 def backend(device: str) -> Backend:
-    """Implementation for a kind of device ("cpu", "cuda", "mps", …). Logs a warning once if only the slow one works."""
+    """Implementation for a kind of device ("cpu", "cuda", "mps", …). Warns once if only the slow `plain` works."""
     if device in _FAST:
         module, library, remedy = _FAST[device]
         try:
@@ -126,7 +126,7 @@ _BACKWARD = f"(Tensor grad_h, Tensor grad_last, {_INPUTS}, Tensor states) -> (Te
 def recurrence(
     u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor | None, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Custom operator of `sru_recurrence`: h, the final cell and the cells of all steps (empty without `keep`)."""
+    """Custom operator of `sru_recurrence`: returns h, the final cell and, with `keep`, the cells of all steps."""
     implementation = backend(x.device.type)
     h, last, states = implementation.forward(*_as_inputs(implementation, u, x, v, b, cell, mask), keep)
     return h.to(x.dtype), last.to(cell.dtype), x.new_empty(0) if states is None else states
@@ -153,7 +153,7 @@ def gradients(
     mask: Tensor | None,
     states: Tensor,
 ) -> Gradients:
-    """Custom operator for the gradients of u, x, v, b and cell, each in the type of its tensor."""
+    """Custom operator that computes the gradients of u, x, v, b and cell; a gradient has the type of its tensor."""
     implementation = backend(x.device.type)
     taken = _as_inputs(implementation, u, x, v, b, cell, mask)
     grad_h, grad_last = grad_h.to(taken[1].dtype), grad_last.to(taken[4].dtype)
@@ -183,7 +183,7 @@ recurrence.register_autograd(_differentiate, setup_context=_keep)
 def _as_inputs(
     implementation: Backend, u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]:
-    """Inputs made contiguous, and of one type if the implementation requires one type."""
+    """Returns the inputs, contiguous and, if the implementation requires one type, converted to one type."""
     if not implementation.ANY_TYPES:
         wide = computed_in(u, x, v, b, cell, mask)
         u, x, v, b, cell = u.to(wide), x.to(wide), v.to(wide), b.to(wide), cell.to(wide)

@@ -1,4 +1,4 @@
-"""The recurrence on CPUs as loops that Numba compiles. One work item is a row of the batch times a range of features.
+"""The recurrence on CPUs as loops that Numba compiles. One work item is a range of features of one row of the batch.
 
 A kernel's argument is the address of a job, an array of 64-bit integers with the indices below. Any number of threads
 may run one job, each taking items until none is left. The atomic counter is their only synchronisation, because items
@@ -6,8 +6,8 @@ share no output. Within an item time is the outer loop and features are the inne
 therefore know that rows do not overlap (`get` and `put` declare this) and see the operations of an exponential
 (`_sigmoid32`, because Numba's own exponential is a call for each number).
 
-The threads are PyTorch's, because other threads would compete with PyTorch's, which spin after every operator. On Linux
-and macOS PyTorch uses OpenMP, whose entry point (`GOMP_parallel` in GNU's and LLVM's library) is found through PyTorch;
+The threads are PyTorch's threads, which spin after every operator and would compete with other threads. On Linux and
+macOS PyTorch uses OpenMP, whose entry point (`GOMP_parallel` in GNU's and LLVM's library) is found through PyTorch;
 elsewhere one thread computes everything. As with PyTorch itself, a process may fork until it has used several threads.
 
 All compiled code is in this file, because Numba's cache on disk is valid only until this file changes.
@@ -50,7 +50,7 @@ _READ, _BEFORE, _AFTER, _H, _CARRY, _GU0, _GU1, _GU2, _GX, _SVF, _SVR, _SBF, _SB
 
 
 def _disjoint(builder: Any, access: Any, row: int) -> None:
-    """Declares for LLVM that this access overlaps only rows with the same number."""
+    """Declares for LLVM that this memory access overlaps only accesses to rows with the same number."""
     module = builder.module
     domain = module.add_metadata(["edgefront.core.nn.recurrence"])
     scopes = [module.add_metadata([f"row {number}", domain]) for number in range(_SBR + 1)]
@@ -171,7 +171,7 @@ def _sigmoid(x: Any) -> Any:
 
 @njit(fastmath=_FAST, error_model="numpy")
 def _forward(job_address: Any, unit: Any) -> None:
-    """Computes h, the final cell and, if STATES is not 0, every cell of a job. `unit` is 1 in the numbers' type."""
+    """Computes h, the final cell and, if STATES of the job is not 0, all cells. `unit` is 1 in the job's type."""
     job = carray(job_address, JOB_SIZE)
     length, width, chunk = job[LENGTH], job[WIDTH], job[CHUNK]
     chunks = (width + chunk - 1) // chunk
@@ -272,22 +272,22 @@ def _backward(job_address: Any, unit: Any) -> None:
 
 
 def forward32(job: Any) -> None:
-    """Runs a forward job in float32: compiled entry point with the address of the job."""
+    """Runs a forward job in float32. Compiled entry point; `job` is the address of the job."""
     _forward(job, _ONE)
 
 
 def forward64(job: Any) -> None:
-    """Runs a forward job in float64: compiled entry point with the address of the job."""
+    """Runs a forward job in float64. Compiled entry point; `job` is the address of the job."""
     _forward(job, 1.0)
 
 
 def backward32(job: Any) -> None:
-    """Runs a backward job in float32: compiled entry point with the address of the job."""
+    """Runs a backward job in float32. Compiled entry point; `job` is the address of the job."""
     _backward(job, _ONE)
 
 
 def backward64(job: Any) -> None:
-    """Runs a backward job in float64: compiled entry point with the address of the job."""
+    """Runs a backward job in float64. Compiled entry point; `job` is the address of the job."""
     _backward(job, 1.0)
 
 
@@ -296,10 +296,10 @@ JOB_ONLY = types.void(types.CPointer(types.int64))
 
 @cache
 def address(entry: Callable[[Any], None]) -> int:
-    """Address of one entry point's machine code, a C function of a pointer to a job.
+    """Address of the machine code of an entry point: a C function whose argument is a pointer to a job.
 
-    Compiled at the first call on this machine (half a second), later read from Numba's cache: in this file's folder, or
-    in the user's cache folder, or nowhere if neither is writable.
+    The first call on this machine compiles (half a second); later calls read Numba's cache in this file's folder or the
+    user's cache folder. If neither folder is writable, nothing is cached.
     """
     try:
         compiled = cfunc(JOB_ONLY, cache=True)(entry)
@@ -375,7 +375,7 @@ def _run(entry: int, x: Tensor, tensors: Mapping[int, Tensor | None]) -> None:
 
 
 def run_of_features(batch: int, width: int, count: int) -> int:
-    """Number of features of a work item: a whole row, which is contiguous in memory, unless threads would be idle."""
+    """Number of features per work item: a whole row (contiguous in memory), or fewer if threads would be idle."""
     run = width
     while count > 1 and batch * -(-width // run) < _ITEMS_PER_THREAD * count and run > _SHORTEST_RUN:
         run = max(_SHORTEST_RUN, -(-run // 2))

@@ -1,6 +1,6 @@
-"""The recurrence on CUDA: a program computes a range of features of one row of the batch, step by step through time.
+"""The recurrence on CUDA: a Triton program computes a range of features of one row of the batch, step by step.
 
-Only u, x and h, and for training the cells, pass through memory, and neighbouring threads read neighbouring numbers. A
+Only u, x and h (and for training the cells) pass through memory, and neighbouring threads read neighbouring numbers. A
 step depends on the previous step, but its inputs do not. So `tl.range` with `num_stages` loads the inputs several steps
 ahead, which saturates the memory's bandwidth.
 
@@ -22,7 +22,7 @@ ANY_TYPES = True
 
 
 class Launch(NamedTuple):
-    """Launch parameters: 4-byte numbers per thread, warps per program, and steps whose inputs are loaded ahead."""
+    """Launch parameters of a kernel: 4-byte numbers per thread, warps per program, and steps to load inputs ahead."""
 
     numbers: int
     warps: int
