@@ -60,7 +60,7 @@ def queue_of(settings: Settings, task: str, arguments: Document) -> str:
 
 
 def broker_app(settings: Settings) -> Celery:
-    """Returns a Celery application on the settings' broker, for the API, the workers and the readiness check."""
+    """Returns a Celery application that uses the broker in `settings`, for API, workers and readiness check."""
     # Slow to import, so only processes that send tasks import it.
     from celery import Celery
 

@@ -35,7 +35,7 @@ class Stored(Generic[Model]):
             raise invalid_input(error, InvalidInput).under(self.name) from None
 
     def read_or(self, stored: Mapping[str, object], default: Other) -> Model | Other:
-        """Returns the stored value, or `default` if it is unreadable, so that views can show the rest of the row."""
+        """Returns the stored value, or `default` if the value is unreadable, so views can show the rest of the row."""
         try:
             return self.read(stored)
         except InvalidInput:

@@ -49,7 +49,7 @@ def return_stranded(session: Session, now: datetime) -> None:
 
     Of each lease, the launch that was started most recently was running when the agent fell silent. Only this launch is
     charged an attempt. It fails after `LAUNCH_ATTEMPTS` attempts, or at once if it measures the device's reference
-    model (anchor). Each lost lease counts as a failure of the device (`quarantine`), unless an anchor was running.
+    model (anchor). Each lost lease counts as a failure of the device (`quarantine`), unless the anchor was running.
     """
     stranded = leases.stranded(session)
     if not stranded:

@@ -29,7 +29,7 @@ class TurnQueue:
 
 
 def next_turns(session: Session, queue: TurnQueue, owned: ColumnElement[bool], count: int) -> list[float]:
-    """Returns rising turns for `count` requests of an owner. `owned` is the SQL condition for the owner's rows."""
+    """Returns rising turns for `count` new requests of an owner. `owned` is the SQL condition for the owner's rows."""
 
     def extreme(function: Any, *conditions: ColumnElement[bool]) -> Any:
         return select(function(queue.table.turn)).where(*conditions).scalar_subquery()

@@ -47,7 +47,7 @@ class Outcome(Enum):
 
 
 class Queue(NamedTuple):
-    """A broker queue and its kinds of work. Items of all these kinds are served by one order of turns."""
+    """A broker queue and the kinds of work in it. Work items of all these kinds share one order of turns."""
 
     name: str
     """Name of the queue; empty for the default queue."""
@@ -98,7 +98,7 @@ class Claim:
 
 
 def request(session: Session, kind: WorkKind, subjects: Mapping[str, str], now: datetime) -> None:
-    """Requests a work item for each subject (subject → owner).
+    """Requests a work item for each subject. `subjects`: subject → owner.
 
     A waiting item that is requested again keeps the earlier of its two turns. An item in progress is requeued when it
     ends, because its worker may have read older rows.
@@ -124,8 +124,8 @@ def request(session: Session, kind: WorkKind, subjects: Mapping[str, str], now: 
 
 
 def claim(session: Session, queue: Queue, holder: str, slots: int, now: datetime) -> Claim | None:
-    """Claims the queue's next item. Returns None if no item waits, or if the worker already has `slots` claims: claims
-    of short work and claims of long work count separately.
+    """Claims the queue's next item. Returns None if no item waits, or if the worker already has `slots` claims. Claims
+    of short work and claims of long work are counted separately.
     """
     sql.lock_name(session, "work", holder)
     same_slots = SHORT.kinds if queue == SHORT else (*SEARCH.kinds, *SCORES.kinds)
@@ -204,7 +204,5 @@ def _turns(session: Session, kind: WorkKind, owner: str, count: int) -> list[flo
 
 
 def interval_s(ttl_s: float) -> float:
-    """Returns the seconds between heartbeats of a claim with lifetime `ttl_s`: two of them may get lost, one may be
-    late.
-    """
+    """Returns the seconds between heartbeats that keep a claim of `ttl_s` seconds even if two heartbeats get lost."""
     return ttl_s / 4

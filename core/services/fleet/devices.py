@@ -226,7 +226,7 @@ def list_devices(
 
 
 def get_device(session: Session, principal: Principal, id_or_name: str) -> Device:
-    """Returns a device by id or name. An agent can access only its own device. Raises `NotFound` for other devices."""
+    """Returns a device by id or name. An agent can access only its own device. `NotFound` for any other device."""
     device = device_queries.find(session, id_or_name)
     if device is None or (principal.role == KeyRole.AGENT and principal.device_id != device.id):
         names = [] if principal.role == KeyRole.AGENT else device_queries.names(session)

@@ -17,7 +17,7 @@ from edgefront.core.store.tables.measurement import REPORTED
 
 
 class StateGauge(NamedTuple):
-    """Prometheus gauge: a number for each value of its label; without a label (`""`) one number."""
+    """Prometheus gauge: one number for each value of a label, or a single number without a label."""
 
     name: str
     meaning: str

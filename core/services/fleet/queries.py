@@ -84,7 +84,7 @@ def leased_counts(session: Session, device_ids: Collection[str]) -> dict[str, in
 
 @dataclass
 class OwnDevice:
-    """Columns of the calling agent's device that every lease and every report reads."""
+    """Columns of a device row that every lease and every report of the device's agent reads."""
 
     id: str
     device_class: str

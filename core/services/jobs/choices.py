@@ -146,8 +146,8 @@ class AnswerInputs:
         )
 
     def _own(self, best: ChoiceView) -> OwnTrainingView | None:
-        """Returns the perplexity predicted for the user's own training of the best model's shape, and the command of a
-        search for better shapes. None if the scaling law does not cover the model.
+        """Returns the perplexity that the best model's shape is predicted to reach in the user's own training, and the
+        command of a search for better shapes. None if the scaling law does not cover the model.
 
         A scaling law predicts the perplexity of a shape after training, and a published score rates given weights. The
         two have no common scale, so a search for better shapes is a separate job.
@@ -279,7 +279,7 @@ def _group_inputs(
 
 def short_answers(session: Session, job: Job) -> dict[str, str]:
     """Target id → answer for a device in a few words. The id is that of the recommended model's target, or, if no model
-    is recommended, that of the device's first target. Raises `InvalidInput` if this release lacks the job's models.
+    is recommended, that of the device's first target. Raises `InvalidInput` if this release lacks models of the job.
     """
     return dict(_short(inputs) for inputs in _inputs_of(session, job))
 

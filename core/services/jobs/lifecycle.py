@@ -290,7 +290,7 @@ def delete_job(session: Session, principal: Principal, job_id: str, now: datetim
 
 
 def _locked(session: Session, principal: Principal, job_id: str) -> tuple[Job, list[Target]]:
-    """Locks the job and its targets for a change by the owner, and returns them."""
+    """Locks and returns the job and its targets, for a change by the job's owner."""
     principal.require(KeyRole.USER)
     job = job_of(session, principal, job_id)
     targets = job_queries.lock_targets(session, job.id)

@@ -102,7 +102,7 @@ def _spread(session: Session, target_id: str, quality: Figure, window: Window, m
 
 
 def _rows(session: Session, target_id: str, numbers: Select[int]) -> list[MeasuredPoint]:
-    """Returns the candidates with these numbers. The numbers come from an index, so no other row is read."""
+    """Returns the candidates with these numbers. `numbers` is a query on an index, so no other row is read."""
     query = select(*_COLUMNS).where(Candidate.target_id == target_id, Candidate.number.in_(numbers))
     return list(session.execute(query))
 

@@ -44,7 +44,7 @@ def refinement_budget(request: JobRequest, target: Target, baselines: int) -> in
 
 
 def seconds_left(job: Job, request: JobRequest | None, target: Target, now: datetime) -> float | None:
-    """Estimates the seconds to the target's end, from its average pace and the time budget; None if unknown."""
+    """Estimates the seconds until the target ends, from its average pace and the job's time budget; None if unknown."""
     if target.state not in ACTIVE_TARGETS:
         return 0.0
     total = planned(request, target)

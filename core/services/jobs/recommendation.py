@@ -208,8 +208,8 @@ def answer(
 ) -> RecommendationView:
     """Returns the recommendation for a target. Arguments and errors are those of `read_inputs`.
 
-    If scaling law or training budget differ from the search's, the perplexity of every measured model within the limits
-    is predicted. For 20,000 models this takes one to two seconds.
+    If scaling law or training budget differ from those of the search, the perplexity of every measured model within the
+    limits is predicted. For 20,000 models this takes one to two seconds.
     """
     with database.read() as session:
         inputs = read_inputs(session, principal, job_id, target, limits, budget)

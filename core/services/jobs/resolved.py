@@ -67,7 +67,7 @@ class ResolvedJob:
         return SearchPlan(self, protocol, limits, algorithm, problem)
 
     def can_inherit(self, shapes: Shapes) -> NDArray[np.bool_] | bool:
-        """Whether each shape is a submodel of the parent, if the job's models inherit weights; True for other jobs."""
+        """Whether each shape is a submodel of the parent model; True if the job's models inherit no weights."""
         return self.law.table.align(shapes).is_part if isinstance(self.law, PruningPredictor) else True
 
     def perplexities(self, architectures: Sequence[Architecture]) -> list[Document]:
@@ -86,7 +86,7 @@ class SearchPlan:
     problem: Problem
 
     def baselines(self) -> tuple[Architecture, ...]:
-        """Returns the baselines of the search: the stock model at the requested depths, or the user's model."""
+        """Returns the baselines of the search: the default model at the requested depths, or the user's model."""
         return self.job.space.baselines(self.job.request.baseline_layers)
 
     def costs(self, architecture: Architecture) -> Costs:

@@ -85,7 +85,7 @@ def check(job: ResolvedJob, settings: Settings | None) -> None:
 
 
 def pause_or_resume(session: Session, target_ids: Collection[str], state: JobState, now: datetime) -> None:
-    """Pauses or resumes the trainings of the targets' supernets, when the job is paused or resumed."""
+    """Pauses or resumes the trainings of the targets' supernets, after the job was paused or resumed."""
     change = training_transitions.pause if state == JobState.PAUSED else training_transitions.resume
     for training in training_queries.open_supernets(session, target_ids):
         if training.wanted != TrainingCommand.CANCEL:

@@ -44,7 +44,7 @@ def end_target(session: Session, target: Target, state: TargetState, note: str, 
 
 
 def end_targets(session: Session, targets: Sequence[Target], state: TargetState, note: str, now: datetime) -> None:
-    """Ends locked targets: withdraws launches that no other target needs, and cancels waiting candidates."""
+    """Ends locked targets. Withdraws launches that no other target needs, and cancels candidates without a result."""
     demand.withdraw(session, [target.id for target in targets], now)
     withdraw_supernets(session, [target.id for target in targets], now)
     for target in targets:

@@ -173,7 +173,7 @@ def protocols_for(facts: Document) -> dict[str, MeasurementProtocol]:
 
 
 def _readable_protocols(facts: Document) -> dict[str, MeasurementProtocol]:
-    """Returns `protocols_for`; empty for unreadable facts, so that one device does not stop the anchors of others."""
+    """Returns `protocols_for(facts)`; empty for unreadable facts, which must not stop the anchors of other devices."""
     return RowReader().read(lambda: protocols_for(facts)) or {}
 
 
@@ -263,7 +263,7 @@ def _is_recent(now: datetime) -> ColumnElement[bool]:
 
 
 def _measurements(session: Session, device_id: str) -> Sequence[Measurement]:
-    """Returns the anchor's measurements on a device, one per protocol."""
+    """Returns the measurements of the anchor on a device, one per protocol."""
     own = (Measurement.digest == ARCHITECTURE.digest, Measurement.device_key == key_of_device(device_id))
     return session.scalars(select(Measurement).where(*own).order_by(Measurement.id)).all()
 

@@ -129,7 +129,7 @@ class Decision:
 
     @property
     def why(self) -> str:
-        """Reason for the end of the measurement."""
+        """Reason of this decision, which is stored if the decision ends the measurement."""
         reason = self.reason or self.state
         return f"{self.row.attempts} attempts; the last: {reason}" if self.state == LaunchState.FAILED else reason
 
@@ -185,7 +185,9 @@ def refusals(
     """Returns launch id → reason why the launch's result is impossible. Launches with possible results are left out.
 
     Args:
-        rows: reported launches with results. costs: by measurement id. devices: the reporting devices by id.
+        rows: reported launches with results.
+        costs: measurement id → computational costs of the measured model.
+        devices: device id → reporting device.
     """
     reasons: dict[str, str] = {}
     asked: dict[str, tuple[MeasurementProtocol, Work, GenerationWork | None] | None] = {}

@@ -41,7 +41,7 @@ final launch of the previous batch.
 
 
 class GrantedLease(NamedTuple):
-    """Response to a request for launches (`core.schemas.agent.LeaseResponse`)."""
+    """Response to an agent's request for launches (`core.schemas.agent.LeaseResponse`)."""
 
     keys: frozenset[str]
     """Device keys of launches that the device may run. The API waits for launches of these keys. Not sent."""

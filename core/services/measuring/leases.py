@@ -129,8 +129,8 @@ def revoke_device(session: Session, principal: Principal, id_or_name: str, now: 
 
 
 def end_leases(session: Session, device_id: str, now: datetime) -> None:
-    """Ends the device's leases. Their launches are wanted again, and no attempt is charged. The device may report on
-    these launches until another device leases them.
+    """Ends the device's leases. Launches of these leases are wanted again, and no attempt is charged. The device may
+    report on these launches until another device leases them.
     """
     lease_queries.end_all(session, device_id, now)
     held = launches.lock_leased(session, lease_queries.held_by(session, device_id))

@@ -1,4 +1,4 @@
-"""The one place where reports become measurements, candidates, frontiers and events.
+"""Turns reports of launches into results of measurements and candidates, frontiers and events.
 
 `process` handles a target's reports since its previous run, in one transaction under the row locks of all affected
 targets:
@@ -299,7 +299,7 @@ def _watch_devices(
 
 
 def _account(decisions: Sequence[Decision], targets: Sequence[Target], now: datetime) -> None:
-    """Adds device time to the targets that requested the launches. A target's clock starts with its first launch."""
+    """Adds the launches' device time to the targets that requested them. A target starts with its first launch."""
     by_id = {target.id: target for target in targets}
     for each in decisions:
         row, target = each.row, by_id.get(each.row.target_id or "")

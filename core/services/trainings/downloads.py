@@ -54,7 +54,7 @@ class Download:
 
 @dataclass(frozen=True)
 class TrainingFiles:
-    """Downloadable files of a training. Reading the files may take seconds."""
+    """Downloadable files of a training. Methods that read files may take seconds."""
 
     training_id: str
     folder: Path
@@ -183,7 +183,7 @@ def trained_model(
     settings: Settings,
     number_format: NumberFormat = "float32",
 ) -> Download:
-    """Returns the trained model in this format. Builds the file outside of transactions, which may take seconds.
+    """Returns the trained model in this format. Building the file may take seconds and happens outside transactions.
 
     Raises:
         NotFound: the training does not exist, belongs to another owner, or trains a supernet, which is not one model.

@@ -49,7 +49,7 @@ def mark_deleted(settings: Settings, training_id: str) -> None:
 
 
 def deleted_trainings(settings: Settings) -> list[str]:
-    """Ids of deleted trainings that still have files."""
+    """Ids of deleted trainings whose files still exist."""
     return sorted(path.parent.name for path in (settings.artifact_folder / FOLDER).glob(f"*/{_DELETED}"))
 
 
@@ -94,7 +94,7 @@ def tail(path: Path, lines: int) -> str:
 
 
 def stored_bytes(settings: Settings, training_ids: Iterable[str]) -> int:
-    """Total size of the files of these trainings, bytes. Reads folders; callers should hold no transaction."""
+    """Total size of the files of these trainings, bytes. Reads folders, so callers should not hold a transaction."""
     total = 0
     for id_ in training_ids:
         for path in files_in(training_folder(settings, id_)):

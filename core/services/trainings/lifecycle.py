@@ -75,9 +75,10 @@ def submit_trainings(
     settings: Settings,
     idempotency_key: str | None = None,
 ) -> tuple[TrainingView, ...]:
-    """Stores a training for each architecture of the request, and notifies the workers. Plans outside transactions.
+    """Stores a training for each architecture of the request, and notifies the workers.
 
-    A repeated request with the same `idempotency_key` returns the trainings of the first request.
+    The request is resolved outside a transaction. A repeated request with the same `idempotency_key` returns the
+    trainings of the first request.
 
     Raises:
         InvalidInput: architecture, recipe, overrides, data set or limits are invalid; the error names the field.

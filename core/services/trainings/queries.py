@@ -159,7 +159,7 @@ def measured_as(session: Session, owner: str, digest: str) -> list[tuple[Candida
 
 
 def frontier(session: Session, target_id: str) -> list[Candidate]:
-    """Returns the candidates on the frontier of a target, in ascending order of decoder parameters."""
+    """Returns the candidates on the frontier of a target, by rising number of decoder parameters."""
     members = session.scalars(
         select(Candidate).where(Candidate.target_id == target_id, Candidate.on_frontier == true())
     )

@@ -163,7 +163,7 @@ def best_within(session: Session, target_id: str, limits: Limits, most: int) -> 
 
 
 def some_within(session: Session, target_id: str, limits: Limits, ids: Collection[str]) -> list[Candidate]:
-    """Returns those candidates with these ids that are measured search candidates within the limits."""
+    """Returns measured search candidates within the limits, among the candidates with these ids."""
     query = select(Candidate).where(any_of(Candidate.id, ids), _within(target_id, limits))
     return list(session.scalars(query.order_by(Candidate.number)))
 
@@ -175,7 +175,7 @@ def genomes_within(session: Session, target_id: str, limits: Limits) -> dict[str
 
 
 def _within(target_id: str, limits: Limits) -> ColumnElement[bool]:
-    """Condition for measured search candidates within `limits`, which may differ from the job's limits."""
+    """Condition that a candidate is a measured search candidate within `limits` (not always the job's limits)."""
     within = [column <= limit for column, limit in bounds(limits)]
     return and_(_measured(target_id), *within)
 
@@ -252,7 +252,7 @@ def _excess(limited: Sequence[tuple[Figure, float]]) -> ColumnElement[float]:
 
 
 def _measured(target_id: str) -> ColumnElement[bool]:
-    """Condition for measured search candidates of a target, within the limits or not."""
+    """Condition that a candidate is a measured search candidate of the target, within the limits or not."""
     return and_(
         Candidate.target_id == target_id,
         Candidate.role == CandidateRole.SEARCH,

@@ -103,7 +103,7 @@ def unmeasured(session: Session, job_id: str) -> list[str]:
 
 
 def forget_unmeasured(session: Session, measurement_ids: Collection[str]) -> None:
-    """Deletes those of the measurements that have no result, no candidate and no launch."""
+    """Deletes these measurements, except measurements that have a result, a candidate or a launch."""
     lock = select(Measurement.id).where(
         any_of(Measurement.id, measurement_ids), Measurement.state == MeasurementState.WANTED
     )

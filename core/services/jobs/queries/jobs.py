@@ -181,7 +181,7 @@ def targets_without_device(session: Session) -> list[str]:
 
 
 def revoked_device(session: Session, device_key: str) -> str | None:
-    """Returns the name of the device with this key if it was revoked; None for other devices and for classes."""
+    """Returns the name of the revoked device with this key; None for a class, or if the device is not revoked."""
     kind, device_id = parsed(device_key)
     if kind != "device":
         return None

@@ -41,7 +41,7 @@ _SEARCHED: Mapping[Group, tuple[tuple[CandidateState, ...], bool | None]] = {
 
 
 def in_group(name: Group) -> ColumnElement[bool]:
-    """Condition that a candidate belongs to this group, in a form that an index of states can answer."""
+    """Condition that a candidate belongs to this group, written such that databases can use an index of states."""
     if name == "baseline":
         return Candidate.role == CandidateRole.BASELINE
     states, on_frontier = _SEARCHED[name]
@@ -88,12 +88,12 @@ class Order:
         return (self.figure.desc(), Candidate.id.desc()) if self.descending else (self.figure, Candidate.id)
 
     def beyond(self, value: Value, id_: str) -> ColumnElement[bool]:
-        """Condition that a candidate with the figure comes after the candidate with this value and id."""
+        """Condition that a candidate that has the figure comes after the position (`value`, `id_`)."""
         mine, last = tuple_(self.figure, Candidate.id), tuple_(literal(value), literal(id_))
         return mine < last if self.descending else mine > last
 
     def before(self, value: Value, id_: str) -> ColumnElement[bool]:
-        """Condition that a candidate comes before the candidate with this value and id."""
+        """Condition that a candidate comes before the position (`value`, `id_`)."""
         if value is None:
             return or_(self.figure.is_not(None), Candidate.id < id_)
         mine, own = tuple_(self.figure, Candidate.id), tuple_(literal(value), literal(id_))
@@ -158,7 +158,7 @@ def groups(session: Session, conditions: Conditions) -> dict[Group, int]:
 
 
 def group_of(role: CandidateRole, state: CandidateState, on_frontier: bool) -> Group:
-    """Returns the group to which a candidate with this role, state and place on or off the frontier belongs."""
+    """Returns the group of a candidate with this role and state that is or is not on the frontier."""
     if role == CandidateRole.BASELINE:
         return "baseline"
     return next(name for name, (states, on) in _SEARCHED.items() if state in states and on in (None, on_frontier))

@@ -305,7 +305,7 @@ def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: b
 
 
 def lock_for_report(session: Session, launch_ids: Collection[str]) -> list[LaunchRow]:
-    """Locks and returns these launches, with the fields for a report."""
+    """Locks and returns these launches, with the fields that the check of a report reads."""
     return fetch(session, LaunchRow, _FOR_REPORT, {"ids": list(launch_ids)})
 
 

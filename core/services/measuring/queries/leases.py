@@ -177,7 +177,7 @@ def cancel_unwanted(session: Session, now: datetime) -> None:
 
 
 def forget_leases(session: Session) -> None:
-    """Clears the lease of withdrawn launches whose lease has ended."""
+    """Removes the reference to the lease from withdrawn launches of ended leases."""
     query = (
         select(Launch.id)
         .join(Lease, Lease.id == Launch.lease_id)
