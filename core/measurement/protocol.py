@@ -1,4 +1,4 @@
-"""The measurement protocol, which says how a figure is measured. Only figures of equal protocols are compared."""
+"""The measurement protocol says how a figure is measured. Only figures of equal protocols are compared."""
 
 from __future__ import annotations
 

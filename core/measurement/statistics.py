@@ -69,7 +69,7 @@ class LogLaunches:
     sum_squares: float = 0.0
 
     def with_launch(self, median_ms: float) -> LogLaunches:
-        """Returns these statistics with one more launch, whose median latency was `median_ms` (> 0)."""
+        """Returns these statistics with one more launch of the median latency `median_ms` (> 0)."""
         value = math.log(median_ms)
         count = self.count + 1
         mean = self.mean + (value - self.mean) / count
@@ -96,7 +96,8 @@ class LogLaunches:
 class LaunchVariance:
     """Variance of a launch's log median, pooled over the measurements of a device under one protocol.
 
-    `sum_squares` is the sum of all measurements' squared deviations, `degrees` the sum of their launches minus one.
+    `sum_squares` is the sum of all measurements' squared deviations, `degrees` the sum of (launches minus one) over all
+    measurements.
     """
 
     sum_squares: float = 0.0
@@ -169,8 +170,8 @@ def tolerance(variance: LaunchVariance) -> float:
 
 
 def is_decided(time_ms: float, limit_ms: float, launches: int, variance: LaunchVariance) -> bool:
-    """Whether the launches of a model decide on which side of a limit the model's time is. One launch decides only if
-    the time's distance from the limit exceeds the tolerance between launches.
+    """Whether the launches of a model suffice to decide if the model's time is within a limit. One launch decides only
+    if the time's distance from the limit exceeds the tolerance between launches.
     """
     return launches >= DECISIVE or abs(math.log(time_ms / limit_ms)) > tolerance(variance)
 

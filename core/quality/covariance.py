@@ -318,7 +318,9 @@ class Posterior:
         return np.concatenate([np.empty(0), *means])
 
     def _parts(self, asked: Rows) -> Iterator[tuple[Rows, Floats]]:
-        """Splits `asked` into chunks. Yields each chunk with its (n, m) covariance with the posterior's m rows."""
+        """Splits `asked` into chunks. Yields each chunk of n rows, and the (n, m) covariance with the posterior's m
+        rows.
+        """
         for start in range(0, len(asked.trend), _CHUNK):
             part = asked.take(np.arange(start, min(start + _CHUNK, len(asked.trend))))
             yield part, self.covariance.between(part, self.rows)

@@ -148,8 +148,8 @@ class PruningPredictor(PerplexityPredictor):
     # The regression -----------------------------------------------------------------------------------------------
 
     def _loss(self, shapes: Shapes, alignment: Alignment) -> tuple[Floats, Floats]:
-        """Pair: (n,) loss added to the parent's, nats per token, and (n,) half-width of its interval. The loss is inf
-        for an architecture that is not a submodel.
+        """Pair: (n,) loss added to the parent's, nats per token, and (n,) half-width of the added loss's interval. The
+        added loss is inf for an architecture that is not a submodel.
         """
         is_part, is_cut = alignment.is_part, shapes.total_parameters != self.table.shapes.total_parameters[0]
         rows, fitted = self._regressors(shapes, alignment), self._fit

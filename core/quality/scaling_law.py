@@ -1,9 +1,9 @@
 """Scaling laws predict perplexity from shape and training tokens, by a Gaussian posterior given trained models.
 
 A scaling law of one table of trained models uses a length scale for each feature
-(`core.quality.covariance.LengthScales`). A scaling law of several tables uses a study with a hierarchical prior, which
-models the training budget and transfers to data that no table has. An owner's trainings refine such a scaling law to
-predict perplexities on the owner's data:
+(`core.quality.covariance.LengthScales`). A scaling law of several tables uses a study with a hierarchical prior. Such a
+scaling law models the training budget and transfers to data that no table has. An owner's trainings refine such a
+scaling law to predict perplexities on the owner's data:
 
 1. The study's rows give a posterior for a further table (the owner's), with the deviations of another recipe or other
    data.

@@ -177,7 +177,7 @@ class ScalingStudy:
 
 
 def lts(tables: Sequence[StudyTable], table: Places, shapes: Shapes, log_perplexity: Floats) -> ScalingStudy:
-    """Creates the study of LTS's models, which have one training budget and varying embeddings and inner widths."""
+    """Creates the study of LiteTransformerSearch's models: one training budget, varying embeddings, inner widths."""
     return ScalingStudy(
         name="lts",
         prior=Hierarchy(

@@ -1,7 +1,8 @@
 """The shipped scaling laws, and the choice of a scaling law for an architecture.
 
 `scripts/make_quality_laws.py` makes the scaling laws from tables of trained models in `tests/golden`. The default of
-each family is a scaling law for data that no table has ("your own data"), which predicts ratios of perplexities.
+each family is a scaling law for data that no table has ("your own data"). Such a scaling law predicts ratios of
+perplexities.
 """
 
 from __future__ import annotations
@@ -191,7 +192,7 @@ def law_for(subject: Architecture | SearchSpace) -> PerplexityPredictor | None:
     """Returns the default scaling law of the family of an architecture or a space; None if there is none.
 
     All architectures of a space have the same scaling law, so that predictions are comparable. Mixtures of blocks, such
-    as SRU++, have the scaling law of their positions and head, although their predictions may be extrapolated.
+    as SRU++, have the scaling law for the same positions and head, although the predictions may be extrapolated.
     """
     architecture = subject.example if isinstance(subject, SearchSpace) else subject
     own = family(architecture)

@@ -214,7 +214,7 @@ def _study_json(law: ScalingLaw) -> dict[str, Any]:
 
 
 def _ranges(law: PerplexityPredictor) -> list[dict[str, Any]]:
-    """Descriptions of all features, with their ranges in the predictor's data."""
+    """Descriptions of all features, with the features' ranges in the predictor's data."""
     return [
         {**asdict(feature), "low": low, "high": high}
         for feature, low, high in zip(FEATURES, law.low.tolist(), law.high.tolist(), strict=True)

@@ -1,6 +1,6 @@
 """Root search for the deepest stock model within the limits, by few measurements because cost rises with depth.
 
-1. Measure the shallowest and the fifth depth, which give the cost of a layer.
+1. Measure the shallowest and the fifth depth. The two measurements give the cost of a layer.
 2. Extrapolate linearly from the two measured depths nearest to the limits. Measure the deepest depth that is predicted
    to be within the limits.
 3. Stop when two neighbouring depths bracket the limits, or after `MOST_DEPTHS` depths.

@@ -1,4 +1,4 @@
-"""Acquisition functions of the search by prediction, which rate a batch of candidates by Monte Carlo.
+"""Acquisition functions of the search by prediction. The functions rate a batch of candidates by Monte Carlo.
 
 - `expected_improvement`: expected improvement of the best quality (score by the proxy) within the limits (constrained
   qEI).

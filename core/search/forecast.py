@@ -1,5 +1,4 @@
-"""The surrogate model, which predicts quality, latency and memory of unmeasured architectures from a device's
-measurements.
+"""The surrogate model predicts quality, latency and memory of unmeasured architectures from a device's measurements.
 
 Latency and memory are log-normal: exp(N(ln median, spread²)). If more than 5 % of the audits (candidates drawn at
 random) fall outside their predicted 95 % intervals, all intervals are widened (`calibration.widening`).
@@ -63,7 +62,7 @@ class Forecast:
         return np.asarray(self.times_ms * np.exp(errors * self.times_spread))
 
     def violation(self, problem: Problem, z: float | Floats) -> Floats:
-        """(n,) constraint violation of the figures at `z` standard deviations above their medians."""
+        """(n,) constraint violation of the figures at `z` standard deviations above the medians."""
         return problem.violation(*self.at(z), self.times_at(z))
 
     def points(self, z: float | Floats = 0.0) -> Floats:
@@ -92,7 +91,7 @@ class Forecast:
 
 
 class Pool:
-    """A set of distinct architectures with their forecasts.
+    """A set of n distinct architectures, each with a forecast.
 
     Args:
         members: (n, …) coded genomes, or (n,) indices into a list.
@@ -215,8 +214,8 @@ class Forecaster:
         return rounded_off
 
     def posterior(self, shapes: Shapes, points: Floats, times: Floats, launches: NDArray[np.int64]) -> Forecast:
-        """Posterior of measured architectures, given their `points` (n, 3) of quality, latency and memory, their
-        `times` (n, times) and their numbers of `launches` (n,).
+        """Posterior of n measured architectures with `points` (n, 3) of quality, latency and memory, `times` (n, times)
+        of text generation, and numbers of `launches` (n,).
 
         If launches scatter, each latency is shrunk towards the predicted latency, most for models with few launches
         (posterior mean of a normal variable of known variance). Otherwise the luckiest launch would win.

@@ -27,7 +27,7 @@ _FACTORS = np.random.Generator(np.random.PCG64(0)).integers(
 def identity(shapes: Shapes) -> NDArray[np.uint64]:
     """(n,) hash of each architecture of a space; a collision has a probability of 10⁻¹².
 
-    The hash is a sum of products with fixed odd numbers modulo 2⁶⁴, which is the same on every platform.
+    The hash is a sum of products with fixed odd numbers modulo 2⁶⁴, so it is the same on every platform.
     """
     keys = np.zeros(len(shapes), dtype=np.uint64)
     # Embedding parameters distinguish vocabularies, and tied from untied heads.

@@ -338,7 +338,7 @@ class PredictiveSearch(Algorithm):
     # Audits ------------------------------------------------------------------------------------------------------
 
     def _missing_audits(self, snapshot: Snapshot) -> int:
-        """Number of audits in this batch for which audits are `audit_share` of all predicted candidates."""
+        """Number of audits to add, so that audits make up `audit_share` of all predicted candidates."""
         audits = sum(result.operator == AUDIT for result in snapshot.results)
         predicted = sum(result.operator in (PREDICTED, AUDIT) for result in snapshot.results)
         missing = math.ceil(self._settings.audit_share * (predicted + self._settings.batch) - 1e-9) - audits

@@ -35,9 +35,9 @@ class LatencyTerm(BaseModel):
     | E | expected latency: Σ over layers and blocks of probability · ms |
     | R | E at equal probabilities |
 
-    An architecture step adds weight · E / R to the loss; with a `target_ms`, weight · max(0, E / target_ms - 1), which
-    does not penalise models faster than the target. Latency is additive over layers (`docs/par-search.md`). FBNet (Wu
-    et al. 2019, eq. 2) multiplies the cross-entropy by α·log(E)^β instead, which is not defined below 1 ms.
+    An architecture step adds weight · E / R to the loss; with a `target_ms`, weight · max(0, E / target_ms - 1),
+    without a penalty for models faster than the target. Latency is additive over layers (`docs/par-search.md`). FBNet
+    (Wu et al. 2019, eq. 2) multiplies the cross-entropy by α·log(E)^β instead, which is not defined below 1 ms.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -133,7 +133,7 @@ class SupernetSettings(SearchSettings):
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> SupernetSettings:
-        """Parses settings from their JSON form. Raises `InvalidInput`, which names the first wrong field."""
+        """Parses settings from a JSON object. Raises `InvalidInput`, which names the first wrong field."""
         try:
             return cls.model_validate(dict(value))
         except ValidationError as error:
@@ -216,7 +216,7 @@ class SupernetResult(_Part):
 
     @classmethod
     def parse(cls, value: Mapping[str, Any] | str | bytes) -> SupernetResult:
-        """Parses the result from its JSON form or text. Raises `InvalidInput`, which names the wrong field."""
+        """Parses the result from a JSON object or text. Raises `InvalidInput`, which names the wrong field."""
         try:
             return cls.model_validate(json.loads(value) if isinstance(value, str | bytes) else dict(value))
         except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Search by prediction over a space, which optimises the acquisition function by evolution over predictions.
+"""Search by prediction over a space. An evolution over predictions optimises the acquisition function.
 
 Each generation (`predictive_search`) predicts about a hundred thousand architectures. A step of the evolution:
 

@@ -47,7 +47,7 @@ def elapsed_s(since: datetime, now: datetime) -> float:
 
 
 class Clock:
-    """The latest time read from the database's clock, and when it was read. Thread-safe."""
+    """The latest time read from the database's clock, and the time of this reading. Thread-safe."""
 
     def __init__(self) -> None:
         self._read: tuple[datetime, float, float] | None = None

@@ -51,7 +51,7 @@ BUSY_TIMEOUT_S = 15
 
 
 def parse_url(text: str) -> URL:
-    """Returns the URL with its driver. `InvalidInput` for databases other than SQLite files and Postgres."""
+    """Parses a database URL and adds the driver. `InvalidInput` for databases other than SQLite files and Postgres."""
     allowed = "sqlite:////path/file.db or postgresql+psycopg://user@host/database"
     try:
         url = make_url(text)
@@ -292,7 +292,7 @@ class Database:
     def now(self, session: Session) -> datetime:
         """Returns the database's time (with time zone), equal for all processes, and monotonic.
 
-        Postgres is queried once a second. Between queries its time is extrapolated by this machine's clock.
+        Postgres is queried once a second. Between queries, the time is extrapolated by this machine's clock.
         """
         now = self._clock.now()
         if now is None:

@@ -5,7 +5,7 @@
 - `any_of`: `column IN (…)` with one parameter. An expanding `IN` is a different statement for each length, which
   SQLAlchemy renders and the database plans again.
 - `insert_rows`, `update_rows`, `write_back`: many rows in one statement. Postgres gets the rows as one JSON document;
-  SQLite, which runs in this process, gets them one by one.
+  SQLite runs in this process and gets the rows one by one.
 - `upsert`: INSERT with ON CONFLICT.
 - `lock_name`: advisory locks on a name until the end of the transaction.
 """
@@ -148,7 +148,7 @@ class Prepared:
 
     @cached_property
     def _compiled(self) -> tuple[bytes, SQLCompiler, list[tuple[str, Callable[[Any], Any]]]]:
-        """The statement's text, its compiled form, and the converters of its parameters."""
+        """The statement's text, the compiled statement, and the converters of the statement's parameters."""
         compiled = self.statement.compile(dialect=_POSTGRES)
         binds = [(name, _impl(given.type).bind_processor(_POSTGRES)) for given, name in compiled.bind_names.items()]
         return compiled.string.encode(), compiled, [(name, bind) for name, bind in binds if bind is not None]

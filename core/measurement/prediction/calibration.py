@@ -60,7 +60,7 @@ def widening(errors: Floats, half_widths: Floats) -> float:
     1. The ratio of the audits' standard deviation to the intervals', with the predictor's own intervals as a prior.
     2. If more audits are outside their predicted intervals than chance explains: the factor that puts 95 % inside.
 
-    `errors` and `half_widths` are differences of logarithms, one of each for each audit.
+    `errors` and `half_widths` are differences of logarithms. Each audit has one error and one half-width.
     """
     if not len(errors):
         return 1.0

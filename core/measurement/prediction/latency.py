@@ -152,7 +152,7 @@ class LatencyPredictor:
         noise: float | None = None,
         prior: Sequence[LatencyPredictor] = (),
     ) -> LatencyPredictor:
-        """Fits a predictor to n architectures and their median latencies over `launches` (n,) launches (default 1).
+        """Fits a predictor to n architectures, each with the median latency over `launches` (n,) launches (default 1).
 
         Args:
             noise: relative standard deviation of one launch's median (`LaunchVariance.relative`), if known.

@@ -91,8 +91,8 @@ class MemoryPredictor:
         return rounded(mean, _DIGITS), rounded(low, _DIGITS), rounded(high, _DIGITS)
 
     def parts(self, shapes: Shapes, row: int = 0) -> dict[str, float]:
-        """Bytes of each part of one row's expected peak: `weights`, and `MEMORY_FEATURES`, of which `copies` are second
-        copies of weights. The parts sum to the peak, up to rounding.
+        """Bytes of each part of one row's expected peak: `weights` and `MEMORY_FEATURES` (`copies` are second copies of
+        weights). The parts sum to the peak, up to rounding.
         """
         shape = shapes.take([row])
         learnt = memory_features(shape, self.protocol)[0] * self.copies

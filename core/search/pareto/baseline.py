@@ -150,7 +150,7 @@ def summary(
 
     Args:
         frontier: rows of (proxy, latency_ms, memory_bytes). Only points within the baseline's range of the proxy are
-            compared. If the baseline is the user's model, which is one point, all points at least as good are compared.
+            compared. If the baseline is the user's model (one point), all points at least as good are compared.
         proxy: name of the proxy.
         half_widths_ms: half of the 95 % interval of each latency; NaN if unknown, None if all are unknown.
         own: whether the baseline is the user's model.

@@ -1,4 +1,4 @@
-"""Recommends the best measured model within limits, compares it with the stock model, and lists alternatives.
+"""Recommends the best measured model within limits, compares the best with the stock model, and lists alternatives.
 
 1. Rank the options within the limits by quality: by perplexity after training if at least two models have the same
    training and the best by prediction is among these models, otherwise by the job's proxy.

@@ -120,7 +120,7 @@ def _stock(best: Option, limits: OptionLimits, own: bool) -> str:
 
 
 def unmeasured(deeper: str) -> str:
-    """The sentence that an unmeasured deeper stock model, named by its depth, is predicted to be within the limits."""
+    """The sentence that the unmeasured stock model with the name `deeper` is predicted to be within the limits."""
     return f" The stock model with {deeper}, not measured, is predicted to be within them." if deeper else ""
 
 

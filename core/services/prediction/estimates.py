@@ -67,7 +67,7 @@ class _Known:
 def estimate(
     database: Database, principal: Principal, request: JobRequest, fits: Fits, settings: Settings | None = None
 ) -> JobEstimate:
-    """Returns the estimate of a job. Takes up to seconds, like a submission. `settings` are those of `submit_job`."""
+    """Returns the estimate of a job. Takes up to seconds, like a submission. `settings`: same as in `submit_job`."""
     principal.require(KeyRole.USER)
     resolution = resolve(database, principal, request, settings)
     request, job, errors = resolution.request, resolution.job, resolution.errors

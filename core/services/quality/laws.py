@@ -112,8 +112,8 @@ def law_view(database: Database, principal: Principal, name: str) -> QualityLawV
 
 
 def check_covers(law: PerplexityPredictor, space: SearchSpace) -> None:
-    """Raises `InvalidInput` unless the scaling law is of the space's family. Also refuses pruning predictors, which
-    only jobs with `space.inherit` use.
+    """Raises `InvalidInput` unless the scaling law is of the space's family. Also refuses pruning predictors, because
+    only jobs with `space.inherit` use them.
     """
     if isinstance(law, PruningPredictor):
         raise InvalidInput(
@@ -136,7 +136,7 @@ def check_covers(law: PerplexityPredictor, space: SearchSpace) -> None:
 
 
 def check_named(database: Database, owner: str, request: JobRequest) -> JobRequest:
-    """Returns the request. Raises `InvalidInput` if its scaling law does not exist or does not cover the space."""
+    """Returns the request. Raises `InvalidInput` if a named scaling law is missing or does not cover the space."""
     name = request.proxy_settings.get("law")
     if not isinstance(name, str) or name in NAMES:
         return request
@@ -194,7 +194,7 @@ def law_of_answers(
     """Returns the pair of the predictor of a job's answers and the predictor's database row (None if shipped).
 
     This predictor is the owner's newest refined law (`learning`) if the search uses a refined law, or if a refinement
-    of the search's law was fitted to models of the job (with `digests`). Else it is the predictor of the search.
+    of the search's law was fitted to models of the job (with `digests`). Else this predictor is the search's predictor.
     """
     law = readable_law_of(session, job, request)
     if request is None or law is None or isinstance(law, PruningPredictor):
@@ -264,7 +264,7 @@ def for_budget(law: Law, budget: TrainingBudget) -> Law:
 
 
 def check_no_budget(budget: TrainingBudget, models: str) -> None:
-    """Raises `InvalidInput` if a training budget is given for `models`, which no scaling law covers."""
+    """Raises `InvalidInput` if a training budget is given for `models` (words for models without a scaling law)."""
     for field, value in (("train_tokens", budget.train_tokens), ("train_time", budget.train_time)):
         if value is not None:
             raise InvalidInput(

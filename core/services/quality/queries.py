@@ -1,4 +1,4 @@
-"""Queries on proxy scores, which targets request and workers compute."""
+"""Queries on proxy scores. Targets (searches on one device) request proxy scores, and workers compute the scores."""
 
 from __future__ import annotations
 

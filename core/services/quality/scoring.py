@@ -57,7 +57,7 @@ class ScoreTask:
 
 
 def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
-    """Returns the job's proxy and its settings. `InvalidInput` names the field of the request."""
+    """Returns the job's proxy and the proxy's settings. `InvalidInput` names a wrong field of the request."""
     proxy = PUBLISHED_SCORE if request.proxy == PUBLISHED_SCORE.name else proxy_named(request.proxy)
     with within("proxy_settings"):
         settings = ProxySettings.parse(request.proxy_settings)
@@ -131,7 +131,7 @@ class Scorer:
     """Digest → score of published models; None for other proxies."""
 
     def at_once(self, architectures: Sequence[Architecture]) -> dict[str, Scored] | None:
-        """Returns digest → score; None if the proxy needs torch, because workers compute its scores."""
+        """Returns architecture digest → score; None if the proxy needs torch: then workers compute the scores."""
         if self.proxy.needs_torch:
             return None
         values = {architecture.digest: self._score(architecture) for architecture in architectures}

@@ -80,7 +80,7 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
     Applies known results to waiting candidates, adds missing launches, and begins the next phase or generation if the
     present one is complete. Returns True if another step is possible at once (the worker commits and calls again). A
     returned `ComputeStep` must be computed and stored first. Returns False if the target waits for devices or a
-    computation, has ended, or does not exist (its job may have been deleted).
+    computation, has ended, or does not exist (the job may have been deleted).
 
     Raises `InvalidInput`, with the field, for a request that this release cannot read or carry out.
     """
@@ -168,7 +168,7 @@ def store(
 
 
 def _live(session: Session, target_id: str) -> tuple[Target, Job] | None:
-    """Returns the locked target and its job, if both are active; else None."""
+    """Locks the target. Returns the target and the job, if both are active; else None."""
     target = job_queries.lock_target(session, target_id)
     job = None if target is None else job_queries.find(session, target.job_id)
     if target is None or job is None or target.state not in ACTIVE_TARGETS or job.state != JobState.RUNNING:

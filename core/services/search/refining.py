@@ -127,7 +127,7 @@ def optimism(protocol: MeasurementProtocol, variance: LaunchVariance) -> dict[in
 
 
 def _left(session: Session, target: Target) -> int:
-    """Remaining budget of further launches; 0 if the job has one answer over all targets and another target has it."""
+    """Remaining budget of further launches; 0 if the job has one answer over all targets, found on another target."""
     request = JOB_REQUEST.read(session.get_one(Job, target.job_id).request)
     if has_one_answer(request) and target_ahead(session, target) is not None:
         return 0

@@ -65,7 +65,7 @@ def result(
     session: Session, target: Target, search: ParSupernet, training: Training, now: datetime
 ) -> list[Probabilities] | None:
     """Returns the supernet's probabilities for each seed; None while the training runs, or if the training failed. A
-    failed training ends the target. The end of a training advances its target.
+    failed training ends the target. The end of a training advances the target.
     """
     if training.state in (TrainingState.FAILED, TrainingState.CANCELLED):
         reason = f": {training.reason}" if training.reason else ""

@@ -30,7 +30,9 @@ for _name in MEASURED:
 
 
 class Measurement(FigureColumns, Base):
-    """Result of an architecture on a device (or device class) by a protocol, aggregated over its launches."""
+    """Result of an architecture on a device (or device class) by a protocol, aggregated over the measurement's
+    launches.
+    """
 
     __tablename__ = "measurement"
     __table_args__ = (

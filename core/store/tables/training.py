@@ -1,4 +1,4 @@
-"""Trainings of the pool, their logs, and the scores of trained architectures."""
+"""Trainings by the pool of workers, logs of the trainings, and scores of trained architectures."""
 
 from __future__ import annotations
 
