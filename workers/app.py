@@ -284,7 +284,7 @@ class EmbeddedWorker:
             raise RuntimeError(f"the embedded worker did not start within {timeout_s:g} s; see the log")
 
     def stop(self, timeout_s: float = 30.0) -> None:
-        """Stops the worker after its current tasks. The sweep of the next start finds queued tasks."""
+        """Stops the worker after its current tasks. The sweep of the next start finds the tasks still in the queue."""
         worker, thread = self._worker, self._thread
         self._worker = self._thread = None
         if worker is None or thread is None:

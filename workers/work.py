@@ -116,7 +116,7 @@ def committed(database: Database, step: Callable[[Session], Result]) -> Result:
 
 
 def fail(database: Database, target_id: str, reason: str) -> None:
-    """Ends a target that cannot continue, and stores the reason in the target's note."""
+    """Marks a target as failed because it cannot continue, and stores the reason in the target's note."""
     note = f"The search cannot continue: {reason}"
     committed(database, lambda session: advance.fail(session, target_id, note, database.now(session)))
 

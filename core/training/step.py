@@ -53,7 +53,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def deterministic(device: torch.device) -> Iterator[None]:
-    """Context manager that makes a GPU deterministic, like a CPU. Otherwise sums of gradients have a random order.
+    """Context manager that makes a GPU deterministic. By default a GPU adds gradients in random order.
 
     An operator without a deterministic implementation raises an error (`is_not_deterministic`).
     """

@@ -83,7 +83,7 @@ class Supervisor:
         """Event that SIGTERM sets: the run stops, and the training returns to the queue."""
 
     def run(self) -> None:
-        """Supervises until the run has ended and its outcome is stored, or the lease is lost."""
+        """Supervises the training until the outcome of the run is stored or the lease is lost."""
         lock = FolderLock(self._folder)
         try:
             self._train(lock)
@@ -217,7 +217,7 @@ class Supervisor:
             raise EdgefrontError(f"the data set {name} could not be prepared: {last_line or f'exit code {code}'}")
 
     def _watch(self, process: RunProcess, state: RunReader) -> FinishedRun:
-        """Polls the run until its process has ended, and returns the outcome."""
+        """Polls the run until the process has ended. Returns the outcome of the run."""
         polled_at = time.monotonic()
         while (code := process.poll()) is None:
             time.sleep(self._poll_s)
@@ -254,7 +254,7 @@ class Supervisor:
             thread.join()
 
     def _copy(self, state: RunReader) -> None:
-        """Stores a new report and reads the owner's command. After an error the next poll retries."""
+        """Stores the run's new report and reads the owner's command. After an error the next poll tries again."""
         try:
             report = state.report()
             if report == self._last_report and not self._is_heartbeat_due():

@@ -122,7 +122,7 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """An opened data set. `source_vocab_size` is set for parallel text only."""
+    """An opened prepared data set. `source_vocab_size` is None unless the data is parallel text."""
 
     name: str
     folder: Path

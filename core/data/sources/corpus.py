@@ -32,7 +32,7 @@ _LOOKED_AT = 1 << 20
 
 @dataclass(frozen=True)
 class Shares:
-    """Percentages for validation and test of a text without splits; the rest is for training."""
+    """Percentages of a text without splits that become the validation and test splits; the rest is for training."""
 
     valid: int = 5
     test: int = 5

@@ -1,4 +1,4 @@
-"""Byte-level byte-pair encoding, by Hugging Face's `tokenizers`."""
+"""Byte-level byte-pair encoding, implemented with the library `tokenizers` of Hugging Face."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class BPETokenizer(Tokenizer):
 
     @classmethod
     def from_file(cls, path: Path) -> BPETokenizer:
-        """Reads a Hugging Face `tokenizer.json`, such as GPT-2's or BERT's, and the configuration in its folder.
+        """Reads a Hugging Face `tokenizer.json`, such as GPT-2's or BERT's, and the configuration in the same folder.
 
         Raises `InvalidInput` for a file of another format.
         """
@@ -223,7 +223,7 @@ class BPETokenizer(Tokenizer):
 
     @classmethod
     def load(cls, path: Path, content: Mapping[str, Any]) -> BPETokenizer:
-        """Reads the files that `save` wrote: the vocabulary as a Hugging Face file, the rest in `content`."""
+        """Restores a saved tokenizer from the Hugging Face file `path` and the other fields `content`."""
         text, special, bos = path.read_text(encoding="utf-8"), content["special"], content["bos"]
         try:
             model, config = HuggingFace.from_str(text), read_tokenizer_config(path.parent)

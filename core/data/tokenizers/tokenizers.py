@@ -353,7 +353,7 @@ def hugging_face_files(
 
 
 def _unmerged(vocabulary: Mapping[str, int], *, pre_tokenizer: Any, decoder: Any) -> dict[str, Any]:
-    """Returns byte-pair encoding without merges, in which every character is a token."""
+    """Returns fields of `tokenizer.json` for single characters as tokens: byte-pair encoding without merges."""
     return {
         "pre_tokenizer": pre_tokenizer,
         "decoder": decoder,

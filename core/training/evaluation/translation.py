@@ -195,7 +195,7 @@ class Bleu:
 
 @dataclass(frozen=True)
 class Translations:
-    """Translations, references, and BLEU of the translations."""
+    """Translations of sentences, the reference translations, and the BLEU score."""
 
     bleu: Bleu
     hypotheses: list[str]

@@ -53,7 +53,7 @@ class Examples:
 
     @property
     def kind(self) -> str:
-        """Kind of the table's targets and texts, in words."""
+        """Description of the table in words: kind of labels, and single texts or pairs."""
         texts = "single texts" if self.second is None else "pairs"
         return f"{'numbers' if self.is_regression else 'classes'} of {texts}"
 
@@ -195,7 +195,7 @@ _MAX_ANSWER = 30  # words
 
 @dataclass(frozen=True)
 class Question:
-    """A question on a context. `answers` are texts with their first character in the context; may be empty."""
+    """A question about a text `context`. `answers` are pairs: answer and index in the context; may be empty."""
 
     id: str
     text: str

@@ -1,1 +1,1 @@
-"""Proxies: cheap scores that estimate quality by counts, by an untrained model, or by a few steps of training."""
+"""Proxies: cheap scores that estimate the quality of a model from counts, the untrained model, or a short training."""

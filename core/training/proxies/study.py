@@ -332,7 +332,7 @@ def _finite(value: float) -> float | None:
 
 
 def _frontier(gain: NDArray[np.float64], latency: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Indices of the non-dominated points by rising latency; the first of equal points."""
+    """Returns indices of non-dominated points (high gain, low latency) by rising latency; the first of equal points."""
     order = np.lexsort((-gain, latency))
     kept, highest = [], -np.inf
     for index in order:
@@ -345,7 +345,7 @@ def _frontier(gain: NDArray[np.float64], latency: NDArray[np.float64]) -> NDArra
 def _upper_hull(
     gain: NDArray[np.float64], latency: NDArray[np.float64], frontier: NDArray[np.intp]
 ) -> NDArray[np.intp]:
-    """Returns the points of a frontier (by rising latency) that lie on the upper convex hull."""
+    """Returns the points of `frontier`, sorted by rising latency, that lie on the upper convex hull."""
     kept: list[Any] = []
     for index in frontier:
         while len(kept) > 1:

@@ -166,7 +166,7 @@ def number_in(row: Row, column: str) -> float | None:
 
 
 def columns_of(proxy: str) -> tuple[str, ...]:
-    """Names of the columns that may contain the proxy's values; the first column that a row has is used."""
+    """Names of the columns that may contain the proxy's values; `value_of` takes the first column with a number."""
     return (proxy, *ALIASES.get(proxy, ()))
 
 
@@ -277,7 +277,7 @@ def _gemstones(row: Row) -> Architecture:
 
 
 def _blocks(row: Row, inner: str, unit: int, **attention: int) -> list[dict[str, Any]]:
-    """Returns attention and feed-forward of each layer; inner widths are the numbers in column `inner` times `unit`."""
+    """Returns the blocks, attention and feed-forward per layer; inner widths are the column `inner` times `unit`."""
     layers = _integer_in(row, "n_layer")
     if layers > MAX_BLOCKS:
         raise InvalidInput(
@@ -294,7 +294,7 @@ def _blocks(row: Row, inner: str, unit: int, **attention: int) -> list[dict[str,
 
 
 def _per_layer(row: Row, name: str, layers: int) -> list[int]:
-    """Returns a number for each layer from a list, a single number, or numbers joined by hyphens."""
+    """Returns a number per layer; the cell has a list, one number for all layers, or numbers joined by hyphens."""
     value = row[name]
     if isinstance(value, str):
         value = value.strip("[] ").replace(",", "-").split("-")

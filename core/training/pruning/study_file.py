@@ -74,7 +74,7 @@ def _check_importance(path: Path, file: Any, parent: Architecture) -> None:
 
 
 def _importance_lengths(parent: Architecture) -> Iterator[tuple[str, int]]:
-    """Yields names and lengths of the tensors of a pruning study."""
+    """Yields the name and the length of each tensor of a pruning study."""
     yield "channels", parent.d_model
     for index, block in enumerate(parent.blocks):
         if isinstance(block, Attention):

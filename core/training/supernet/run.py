@@ -174,7 +174,7 @@ class _Run:
 
     @property
     def _steps(self) -> int:
-        """Maximum number of steps of all searches; a search that converges takes fewer."""
+        """Maximum number of steps of all searches together; a search that converges takes fewer steps."""
         return self._steps_before + (self._settings.seeds - len(self._outcomes)) * self._recipe.steps
 
     def _lr(self, step: int) -> float:

@@ -1,4 +1,4 @@
-"""Supernet search of one seed: trains weights first, then weights and architecture in turn (PAR §2.2, eq. 7)."""
+"""Supernet search of one seed: trains weights, then weights and architecture alternately (PAR §2.2, eq. 7)."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class Search:
 
     @property
     def pattern(self) -> str:
-        """Most likely block of each layer, as letters."""
+        """Most likely block of each layer, as a string with a letter per layer."""
         return contract(self._letters)
 
     @property

@@ -46,7 +46,7 @@ class Mixture(nn.Module):
         return chosen + (soft - soft.detach())
 
     def letters(self) -> str:
-        """Most likely block of each layer, as letters of a pattern."""
+        """Most likely block of each layer, as a string with a letter per layer."""
         return "".join(LETTERS[index] for index in self._open().argmax(-1).tolist())
 
     def expected_ms(self, term: LatencyTerm) -> Tensor:
