@@ -1,4 +1,4 @@
-"""The extras of the package `edgefront-lm`, and the error for a missing package."""
+"""The extras (optional dependencies) of the package `edgefront-lm`, and the error if a dependency is missing."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def _root(
 
 @cache
 def command() -> Callable[..., Any]:
-    """Returns all commands with their options, cached because typer builds them for every `app()`."""
+    """Returns all commands with their options, cached because typer rebuilds the commands at every `app()`."""
     return typer.main.get_command(app)
 
 
@@ -116,8 +116,8 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 def _report_error(error: Exception, *, as_json: bool) -> int:
-    """Prints an error that users can cause on standard error and returns its exit code. Raises any other error (a bug)
-    with its traceback.
+    """Prints an error on standard error and returns its exit code, if users can cause this error. Raises any other
+    error (a bug) again.
     """
     if isinstance(error, OSError) and error.errno == errno.EPIPE and not error.filename:
         _discard_output()
@@ -137,7 +137,7 @@ def _report_error(error: Exception, *, as_json: bool) -> int:
 
 
 def _describe(error: Exception) -> tuple[int, str, str, dict[str, Any]]:
-    """Returns exit code, kind, message, and further JSON fields of an error."""
+    """Returns the exit code, the kind, the message, and the further JSON fields of an error."""
     if isinstance(error, EdgefrontError):
         return exits.exit_code(error), error.kind, error.detail, error.extra
     if isinstance(error, ModuleNotFoundError) and (message := install_hint(error)) is not None:

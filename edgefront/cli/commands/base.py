@@ -1,4 +1,4 @@
-"""Shared parts of all commands: the options --url, --key, --json and --wide, the client, and output of results."""
+"""Code that all commands share: the options --url, --key, --json and --wide, the client, and output of results."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _FULL_ID = re.compile(r"^[a-z]{3}_[0-9a-z]{26}$")
 
 @dataclass
 class Session:
-    """One run of a command: its shared options, its client and its output."""
+    """One run of a command: the options that all commands share, the client of the server, and the output."""
 
     url: str | None = None
     key: str | None = None
@@ -66,7 +66,7 @@ class Session:
 
     @cached_property
     def watching_client(self) -> Client:
-        """Returns a client that tolerates a longer outage of the server."""
+        """Returns a client that retries longer than `client` while the server is unavailable."""
         return self._connect(_WATCH_PATIENCE_S)
 
     def _connect(self, patience_s: float) -> Client:
@@ -80,7 +80,7 @@ class Session:
 
     @cached_property
     def screen(self) -> Console:
-        """Returns a console for live displays on standard output, as wide as its terminal."""
+        """Returns a console for live displays on standard output, as wide as the terminal."""
         return console()
 
     @cached_property
@@ -88,7 +88,7 @@ class Session:
         return console(stderr=True)
 
     def identifier(self, kind: IdentifiedKind, text: str) -> str:
-        """Returns the full identifier; the server resolves a shortened one."""
+        """Returns the full identifier for `text`; the server resolves a shortened identifier."""
         return text if _FULL_ID.match(text) else self.client.identifier(kind, text)
 
     def say(self, text: str | None) -> None:
@@ -102,8 +102,8 @@ class Session:
 
     @contextmanager
     def progress(self, *, in_bytes: bool = False) -> Iterator[Callable[[str, int, int | None], None]]:
-        """Shows progress bars on a terminal. Yields a function of a task's description, its completed amount and its
-        total (None while unknown).
+        """Shows progress bars on a terminal. Yields a function that updates a task's bar; arguments are the task's
+        description, completed amount and total (None while unknown).
         """
         from rich import progress
 
@@ -125,7 +125,7 @@ class Session:
             yield update
 
     def put(self, value: Any, show: Callable[[], None]) -> None:
-        """Prints the result: as JSON with --json, otherwise by `show`."""
+        """Prints the result: `value` as JSON with --json, otherwise by calling `show`."""
         if self.json:
             print_json(value)
         else:
@@ -134,7 +134,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Identifies:
-    """Marks a parameter that takes identifiers of this kind, also shortened, or `last` for the newest."""
+    """Marks a parameter that takes identifiers of objects of this kind: full, shortened, or `last` for the newest."""
 
     kind: IdentifiedKind
 
@@ -144,9 +144,10 @@ root_options = Session()
 
 
 def command(app: typer.Typer, name: str, *, server: bool = True) -> Callable[..., Any]:
-    """Registers a function as a command. Its first parameter is the `Session`, whose options are added here.
+    """Returns a decorator that registers a function as a command. The function's first parameter is the `Session`, in
+    place of which the command gets the options that all commands share.
 
-    A parameter whose type is a dataclass becomes one option per field; fields are annotated like parameters.
+    A parameter whose type is a dataclass becomes one option per field; the fields are annotated like parameters.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
@@ -198,7 +199,7 @@ def command(app: typer.Typer, name: str, *, server: bool = True) -> Callable[...
 
 
 def _fields_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
-    """Returns one parameter for each field of a parameter's dataclass."""
+    """Returns one parameter for each field of the dataclass that is this parameter's type."""
     hints = get_type_hints(parameter.annotation, include_extras=True)
     return [
         inspect.Parameter(
@@ -222,9 +223,10 @@ def _check_text(values: Mapping[str, Any]) -> None:
 def state_commands(
     app: typer.Typer, resource: str, argument: Any, methods: Mapping[str, str], name: str = "id"
 ) -> None:
-    """Registers commands that change an object's state: method of the client's `resource` → help text.
+    """Registers commands that change an object's state. `methods` maps methods of the client's `resource` to help
+    texts.
 
-    `argument` annotates the argument that identifies the object; the output names the object by its field `name`.
+    `argument` is the annotation of the argument that identifies the object; the output shows the object's field `name`.
     """
     for method, description in methods.items():
 
@@ -245,5 +247,5 @@ def state_commands(
 
 
 def group(description: str) -> typer.Typer:
-    """Returns a group of commands that shows its help when called without a command."""
+    """Returns a group of commands. Called without a command, the group shows its help."""
     return typer.Typer(help=description, no_args_is_help=True)

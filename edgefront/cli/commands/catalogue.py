@@ -115,7 +115,7 @@ def describe(
 def _predicted_quality(model: Architecture, tokens: str | None) -> dict[str, Any] | None:
     """Predicts quality by the scaling law of the model's family; None without a scaling law or without numpy.
 
-    Raises `InvalidInput` if `tokens` are given and no such law knows the training budget.
+    Raises `InvalidInput` if `tokens` is given and no scaling law for the model supports this training budget.
     """
     if find_spec("numpy") is None:
         return None
@@ -291,7 +291,7 @@ def _interval(middle: float | None, low: float | None, high: float | None, unit:
 
 
 def _kind(model: Architecture, part: PartView) -> str:
-    """Returns the block and its sizes, such as `attention, 8 heads`."""
+    """Returns the kind and sizes of a block as text, such as `attention, 8 heads`."""
     if part.block is None:
         return "embedding, output and each pass"
     encoder = model.source.blocks if model.source is not None else ()

@@ -1,4 +1,4 @@
-"""`edgefront frontier` and `edgefront compare`."""
+"""`edgefront frontier` (the best models of a job) and `edgefront compare` (models on several targets)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def compare(
 
 
 def _target_ids(session: Session, text: str) -> list[str]:
-    """Returns the ids of the targets that `JOB` or `JOB/TARGET` names."""
+    """Returns the ids of targets (device and runtime of a job): all of `JOB`, or only the target of `JOB/TARGET`."""
     job_id, _, name = text.partition("/")
     job = session.client.jobs.get(session.identifier("job", job_id))
     ids = [target.id for target in job.targets if not name or name in (target.id, target.name)]

@@ -1,4 +1,4 @@
-"""`edgefront device …`, `edgefront token …` and `edgefront key …`"""
+"""`edgefront device …`, `edgefront token …` and `edgefront key …`: manage devices, enrolment tokens and API keys."""
 
 from __future__ import annotations
 
@@ -142,8 +142,8 @@ MAX_ANCHOR_ROWS = 24
 
 
 def _with_unit(name: str, value: Any) -> tuple[str, str]:
-    """Moves the unit from the name to the value: `memory_bytes` 16000000000 → memory, 16.0 GB; `core_gflops` 37.5 →
-    core compute, 37.5 GFLOP/s.
+    """Returns a name without unit and the value as text with unit: (`memory_bytes`, 16000000000) gives (memory, 16.0
+    GB), and (`core_gflops`, 37.5) gives (core compute, 37.5 GFLOP/s).
     """
     if name.endswith("_bytes") and isinstance(value, int):
         return name.removesuffix("_bytes").replace("_", " "), gigabytes(value)
@@ -207,7 +207,7 @@ def create_token(
 
 
 def show_token(session: Session, token: EnrolmentTokenView, name: str | None = None) -> None:
-    """Prints a token's secret, which no later response contains. `name` is the only device that may use the token."""
+    """Prints a new token's secret, which no later response contains. `name`: only this device may use the token."""
 
     def show() -> None:
         session.say(token.token)
@@ -220,7 +220,7 @@ def show_token(session: Session, token: EnrolmentTokenView, name: str | None = N
 
 
 def agent_command(url: str, token: str, name: str | None) -> str:
-    """Returns the command, for any shell, that enrols a device and starts its agent. The page builds it too."""
+    """Returns the command, for any shell, that enrols a device and starts its agent. A web page shows the same."""
     parts = urlsplit(url)
     insecure = " --insecure" if parts.scheme == "http" and not is_loopback(parts.hostname or "") else ""
     device = "" if name is None else f" --name {quote(name)}"
@@ -312,7 +312,7 @@ NO_DEVICE = "start an agent with `edgefront agent`; that of `edgefront up` needs
 
 
 def only_device(session: Session, option: str = "--target") -> str:
-    """Returns the only active device's name. Raises `InvalidInput` that names `option` unless there is exactly one."""
+    """Returns the name of the only active device. Raises `InvalidInput`, which names `option`, for none or several."""
     active = _active_devices(session)
     if len(active) == 1:
         return active[0]
@@ -332,7 +332,7 @@ def only_device(session: Session, option: str = "--target") -> str:
 
 
 def _active_devices(session: Session) -> list[str]:
-    """Returns the names of the active devices. Waits for one while this machine's embedded service starts its agent."""
+    """Returns the names of the active devices. Waits for a device while this machine's embedded service starts."""
     from edgefront.client.local import default_home, is_starting
 
     is_waiting = False

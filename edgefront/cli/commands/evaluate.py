@@ -144,7 +144,7 @@ def evaluate(
 
 
 def _prepared(package: Package, data: str) -> Prepared:
-    """Returns the data set of this name, digest or folder. Raises `InvalidInput` for another vocabulary."""
+    """Returns data by name, digest or folder. Raises `InvalidInput` if its vocabulary is not the model's."""
     from edgefront.core.data.prepared.prepared import find_prepared
     from edgefront.core.data.tokenizers.load import same_tokens
     from edgefront.core.services.settings import Settings
@@ -166,7 +166,7 @@ def _prepared(package: Package, data: str) -> Prepared:
 
 
 def _put(session: Session, result: dict[str, Any], json_only: dict[str, Any] | None = None) -> None:
-    """Prints the result as a table; with --json also the fields of `json_only`."""
+    """Prints the result as a table; with --json as JSON, with the fields of `json_only` added."""
 
     def show() -> None:
         table = Table("", "value", wrap=("value",))

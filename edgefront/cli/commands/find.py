@@ -1,4 +1,4 @@
-"""`edgefront find`: finds the best model within limits on a device."""
+"""`edgefront find`: finds the best model within limits on latency and memory on a device."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PublishedOptions:
-    """A search among published models: the candidates, their score and their formats."""
+    """Options for a search among published models: which models, which score compares them, which weight formats."""
 
     published: Annotated[
         bool, typer.Option("--published", help="Choose among the models of `model list --published` that have a score.")
@@ -203,7 +203,7 @@ def find(
 def _check_kind(
     published: PublishedOptions, space: SpaceOptions, training: TrainingBudgetOptions, law: str | None
 ) -> None:
-    """Raises `InvalidInput` for an option of the other kind of search (architectures or published models)."""
+    """Raises `InvalidInput` if a search of architectures has an option for published models, or vice versa."""
     architecture_options = {
         "model": space.model,
         "inherit": space.inherit,
@@ -226,7 +226,7 @@ def _check_kind(
 
 
 def _installed_runtimes(session: Session, target: Mapping[str, Any]) -> list[str]:
-    """Returns llama.cpp and ONNX Runtime, as far as the device, or any device of its class, has them."""
+    """Returns those of llama.cpp and ONNX Runtime that the device, or any device of the class, has installed."""
     installed = {
         runtime.runtime
         for device in session.client.devices.list()
@@ -237,7 +237,7 @@ def _installed_runtimes(session: Session, target: Mapping[str, Any]) -> list[str
 
 
 def _run(session: Session, request: JobRequest) -> JobView:
-    """Submits the job and shows its progress until it has ended. Raises `EdgefrontError` if it failed."""
+    """Submits the job and shows its progress until the job has ended. Raises `EdgefrontError` if the job failed."""
     from edgefront.cli.show import progress
 
     created = session.client.jobs.create(request)

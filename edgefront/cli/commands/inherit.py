@@ -112,7 +112,7 @@ def cut(
 
 
 def _check_trained(folder: Path) -> None:
-    """Raises `NotFound` unless this is an edgefront model folder with weights (a Hugging Face folder is not)."""
+    """Raises `NotFound` unless `folder` is an edgefront model folder with weights (a Hugging Face folder is not)."""
     from edgefront.core.training.evaluation.package import RESULT, WEIGHTS
 
     if not all((folder / name).is_file() for name in (RESULT, WEIGHTS)):
@@ -123,10 +123,10 @@ def _check_trained(folder: Path) -> None:
 
 
 def parent_training(session: Session, space: SpaceOptions) -> str | None:
-    """Returns the training id of the model whose submodels are searched; None without --inherit. Imports a local
-    folder.
+    """Returns the training id of the model that --inherit names, whose submodels are searched; None without --inherit.
+    A local folder is imported first.
 
-    Raises `InvalidInput` without a model, or for a folder without a pruning study.
+    Raises `InvalidInput` if no model is given, or if the folder has no pruning study.
     """
     from edgefront.core.training.evaluation.package import CUTS
 
@@ -149,7 +149,7 @@ def parent_training(session: Session, space: SpaceOptions) -> str | None:
 
 
 def training_id(session: Session, model: str) -> str:
-    """Returns the id of a training, or of the training that the import of a local model creates."""
+    """Returns a training's id. If `model` is a local path, imports the model and returns the new training's id."""
     if not os.path.exists(model):
         return session.identifier("training", model)
     training = import_into_service(session, model)
@@ -160,14 +160,14 @@ def training_id(session: Session, model: str) -> str:
 def import_into_service(
     session: Session, model: str, name: str | None = None, licence: str | None = None
 ) -> TrainingView:
-    """Imports a local model as a training."""
+    """Imports a local model into the service as a completed training."""
     note_dequantised(session, model)
     with session.err.status(f"importing {model} …"):
         return session.client.trainings.import_model(model, name=name, licence=licence)
 
 
 def note_dequantised(session: Session, model: str | Path) -> None:
-    """Notes that the import of a GGUF file dequantises its weights."""
+    """Prints a note, for a GGUF file only, that the import dequantises the weights."""
     from edgefront.core.training.evaluation.given_model import quantised_in
 
     if (formats := quantised_in(model)) is not None:
@@ -175,7 +175,7 @@ def note_dequantised(session: Session, model: str | Path) -> None:
 
 
 def _put_study(session: Session, law: PruningPredictor, path: Path) -> None:
-    """Prints a pruning study."""
+    """Prints a pruning study: the predicted loss from dropping or narrowing each block of the model."""
     import numpy as np
 
     from edgefront.core.training.pruning.submodel import narrow_block

@@ -1,4 +1,4 @@
-"""`edgefront job …`"""
+"""`edgefront job …`: submits, shows and controls search jobs."""
 
 from __future__ import annotations
 

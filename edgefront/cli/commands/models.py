@@ -1,4 +1,4 @@
-"""`edgefront model …`"""
+"""`edgefront model …`: shows, builds, downloads and imports models."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ Explain = Annotated[
 
 @dataclass(frozen=True)
 class PassLimitOptions:
-    """Limits on a model's latency and peak memory."""
+    """Options for limits on a model's latency and peak memory."""
 
     max_latency_ms: Annotated[float | None, typer.Option(help="Maximum latency of a model, in milliseconds.")] = None
     max_memory_mb: Annotated[float | None, typer.Option(help="Maximum peak memory of a model, in MB (10^6 bytes).")] = (
@@ -37,7 +37,7 @@ class PassLimitOptions:
 
 @dataclass(frozen=True)
 class LimitOptions(PassLimitOptions):
-    """Limits on a model's latency, peak memory and times of a generation."""
+    """Options for limits on a model's latency, peak memory and times of a generation."""
 
     max_first_token_ms: Annotated[
         float | None,
@@ -49,7 +49,7 @@ class LimitOptions(PassLimitOptions):
 
     @property
     def limits(self) -> dict[str, float | None]:
-        """Returns the values for the fields of `core.schemas.jobs.Limits`."""
+        """Returns these options as fields of `core.schemas.jobs.Limits`."""
         return {
             "latency_ms": self.max_latency_ms,
             "memory_mb": self.max_memory_mb,
@@ -60,7 +60,7 @@ class LimitOptions(PassLimitOptions):
 
 @dataclass(frozen=True)
 class PassOptions:
-    """The measured forward pass or generation, and the number formats."""
+    """Options for the forward pass or generation that is measured, and for number formats."""
 
     mode: Annotated[
         str | None,
@@ -100,8 +100,8 @@ class PassOptions:
     ] = None
 
     def protocol_fields(self, **generation: int | str | None) -> dict[str, Any]:
-        """Returns the fields of the measurement protocol that are set, including further options of a `generation`.
-        Raises `ProtocolError` for a generation option with another mode.
+        """Returns the fields of the measurement protocol that these options and the options of a `generation` set.
+        Raises `ProtocolError` if an option of a generation is combined with another mode.
         """
         from edgefront.client.requests import generation_fields
 
@@ -113,7 +113,7 @@ class PassOptions:
 
 @dataclass(frozen=True)
 class ProtocolOptions(PassOptions):
-    """The measurement protocol of a search."""
+    """Options for the measurement protocol of a search job."""
 
     context: Annotated[
         int | None, typer.Option(min=0, help="Mode generate: tokens in the state before the prompt. Default: 0.")
@@ -135,14 +135,14 @@ class ProtocolOptions(PassOptions):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Returns the fields of the measurement protocol that are set."""
+        """Returns the fields of the measurement protocol that these options set."""
         fields = self.protocol_fields(context=self.context, latency=self.latency)
         return fields if self.when_busy is None else {**fields, "when_busy": self.when_busy}
 
 
 @dataclass(frozen=True)
 class TrainingBudgetOptions:
-    """The training budget for which perplexity is predicted."""
+    """Options for the training budget that predictions of perplexity assume."""
 
     train_tokens: Annotated[
         str | None,
@@ -167,14 +167,14 @@ class TrainingBudgetOptions:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Returns `train_tokens`, `train_hours` and `trainer` if set. Raises `InvalidInput` for an unreadable count."""
+        """Returns `train_tokens`, `train_hours` and `trainer` if set. Raises `InvalidInput` for a wrong token count."""
         tokens = None if self.train_tokens is None else parse_token_count(self.train_tokens)
         options = {"train_tokens": tokens, "train_hours": self.train_hours, "trainer": self.trainer}
         return {name: value for name, value in options.items() if value is not None}
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Returns the request fields of the budget. Raises `InvalidInput` for conflicting options."""
+        """Returns the training budget as fields of a job request. Raises `InvalidInput` for conflicting options."""
         from edgefront.core.schemas.jobs import TrainingBudget
 
         return TrainingBudget.of(**self.values).fields
@@ -223,7 +223,7 @@ KeyId = Annotated[str, typer.Argument(metavar="KEY", help=_ID_HELP), Identifies(
 
 @dataclass(frozen=True)
 class SpaceOptions:
-    """The search space, optionally built around a model."""
+    """Options for the search space, which may be built around a model."""
 
     space: Annotated[str, typer.Option(help="Search space.")] = "lts-gpt2"
     narrow: Annotated[
@@ -254,7 +254,7 @@ class SpaceOptions:
 
     @property
     def narrowed(self) -> dict[str, Any]:
-        """Returns gene → allowed values, for restricted genes."""
+        """Returns a mapping from each gene that these options restrict to the allowed values."""
         from edgefront.client.requests import parse_narrowing
 
         return parse_narrowing(self.narrow or [])
@@ -262,7 +262,7 @@ class SpaceOptions:
 
 @dataclass(frozen=True)
 class RecipeOptions:
-    """The data and recipe of a training."""
+    """Options for the data and the recipe of a training."""
 
     data: Annotated[
         str | None, typer.Option(help="Data set of the service, by name or digest. Default: the recipe's.")
@@ -286,7 +286,7 @@ class RecipeOptions:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Returns fields of `core.schemas.trainings.TrainingRequest`, without the budget."""
+        """Returns these options as fields of `core.schemas.trainings.TrainingRequest`, without the training budget."""
         from edgefront.client.requests import parse_settings
 
         return {
@@ -340,7 +340,7 @@ TrainedModelArgument = Annotated[
 
 @dataclass(frozen=True)
 class MachineOptions:
-    """The device and the number of CPU threads with which torch runs a model."""
+    """Options for the device and the number of CPU threads with which torch runs a model."""
 
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to run on.")] = "cpu"
     threads: Annotated[

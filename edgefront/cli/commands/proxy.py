@@ -57,7 +57,7 @@ class ScoreOptions:
     ] = None
 
     def settings(self, *, without_law: bool = False) -> ProxySettings:
-        """Returns the settings of proxies. `without_law` omits the scaling law, which a study selects itself."""
+        """Returns the proxies' settings. `without_law` omits the scaling law, because studies choose one themselves."""
         from edgefront.core.training.proxies.registry import ProxySettings
 
         fields = {name: value for name, value in asdict(self).items() if name != "seed"}
@@ -90,7 +90,7 @@ def list_proxies(session: Session) -> None:
 
 
 def described(proxy: Proxy) -> dict[str, Any]:
-    """Returns a proxy as JSON."""
+    """Returns the description of a proxy as a JSON object."""
     return {
         "name": proxy.name,
         "title": proxy.title,
@@ -233,7 +233,7 @@ def study_table(
 
 @dataclass(frozen=True)
 class _TableStudy:
-    """The study of one table of trained models, or of its rows with one value of a column."""
+    """The study of one table of trained models, or of the table's rows that have the same value in a column."""
 
     proxies: ProxyStudy
     laws: tuple[LawEvaluation, ...]
@@ -321,7 +321,7 @@ def _evaluation_text(evaluation: LawEvaluation) -> str:
 
 
 def _own_data_lines(study: OwnDataStudy | None) -> list[str]:
-    """Describes the accuracy on own data: one line per number of known models."""
+    """Returns lines on a scaling law's accuracy for the user's own data, one per number of already trained models."""
     if study is None:
         return []
     left_out = f", learnt anew without {study.left_out} rows that are in this table" if study.left_out else ""
@@ -342,7 +342,7 @@ def _own_data_lines(study: OwnDataStudy | None) -> list[str]:
 
 
 def _data_folder(data: str | None) -> Path | None:
-    """Returns the folder of a prepared data set, given as a folder or by a name as in `data list`."""
+    """Returns the folder of a prepared data set. `data` is the folder or a name that `data list` shows."""
     from edgefront.core.data.prepared.prepared import find_prepared
     from edgefront.core.services.settings import Settings
 

@@ -206,7 +206,7 @@ def predict(
 
 
 def conditions(options: Sequence[str]) -> dict[str, str]:
-    """Returns column → value, from `--where COLUMN=VALUE`."""
+    """Parses options `--where COLUMN=VALUE` into a mapping from columns to required values."""
     values = {}
     for text in options:
         name, equals, value = text.partition("=")
@@ -219,7 +219,7 @@ def conditions(options: Sequence[str]) -> dict[str, str]:
 
 
 def at_budget(law: PerplexityPredictor, tokens: str | None) -> PerplexityPredictor:
-    """Returns the scaling law for the budget `--tokens`. Raises `InvalidInput` if it knows a single budget only."""
+    """Returns the scaling law at the training budget `--tokens`. Raises `InvalidInput` if its budget is fixed."""
     if tokens is None:
         return law
     count = parse_token_count(tokens, "tokens")
@@ -231,7 +231,7 @@ def at_budget(law: PerplexityPredictor, tokens: str | None) -> PerplexityPredict
 
 
 def predicted(law: PerplexityPredictor, architecture: Architecture) -> dict[str, Any]:
-    """Returns a prediction, and the data and training that it refers to, as JSON."""
+    """Returns a JSON object with the predicted perplexity, and the data and training that the prediction assumes."""
     from edgefront.core.architectures.cost.shapes import Shapes
     from edgefront.core.quality.pruning_predictor import PruningPredictor
 
@@ -258,8 +258,8 @@ def predicted(law: PerplexityPredictor, architecture: Architecture) -> dict[str,
 
 
 def sentence(value: dict[str, Any]) -> str:
-    """Returns a prediction as text: `perplexity 31.2 (95 %: 30.1 to 32.4) on Dolma, …`, or `0.83 × smollm2-135m's
-    perplexity (0.72 to 0.95), on your own data`.
+    """Returns a prediction (from `predicted`) as text: `perplexity 31.2 (95 %: 30.1 to 32.4) on Dolma, …`, or `0.83 ×
+    smollm2-135m's perplexity (0.72 to 0.95), on your own data`.
     """
     from edgefront.core.quality.predictor import NOT_STATED
 
@@ -275,7 +275,7 @@ def sentence(value: dict[str, Any]) -> str:
 
 
 def trained_in_words(value: dict[str, Any]) -> str:
-    """Returns the training that a prediction assumes, with its number of tokens if known."""
+    """Returns a text about the training that a prediction (from `predicted`) assumes, with its tokens if known."""
     from edgefront.core.quality.predictor import NOT_STATED, in_words
 
     how = "both trained alike" if value["relative_to"] is not None else f"trained {value['trained']}"
@@ -285,7 +285,7 @@ def trained_in_words(value: dict[str, Any]) -> str:
 
 
 def _show(session: Session, law: dict[str, Any]) -> None:
-    """Prints the summary of a scaling law, local or from the server."""
+    """Prints the summary of a scaling law, given as JSON from a file or from the server."""
     from edgefront.core.quality.predictor import NOT_STATED, in_words
 
     session.say(f"{law['name']}: {law['title']}")

@@ -1,4 +1,4 @@
-"""`edgefront up`, `agent` and `demo`."""
+"""`edgefront up`, `agent` and `demo`: run the embedded service, an agent, or a demonstration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`edgefront train …`"""
+"""`edgefront train …`: submits, shows, controls and downloads trainings."""
 
 from __future__ import annotations
 

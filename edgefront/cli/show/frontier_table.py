@@ -1,4 +1,4 @@
-"""The table of a frontier, and predicted perplexities (or ratios to a named model) as text."""
+"""Formats a Pareto frontier as a table, and predicted perplexities (or their ratios to a named model) as text."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def frontier_table(view: FrontierView) -> Table:
-    """Returns a table of the points by rising decoder parameters, then of the baseline; with predicted and trained
-    perplexities if known.
+    """Returns a table of the frontier's models by rising decoder parameters, followed by the reference models (the
+    user's own or default models); with predicted and trained perplexities if known.
     """
     points = (*view.points, *view.baseline)
     predicts = any(point.predicted is not None and point.predicted.perplexity is not None for point in points)
@@ -84,7 +84,7 @@ def frontier_table(view: FrontierView) -> Table:
 
 
 def frontier_label(view: FrontierView) -> str:
-    """Returns the line below a frontier's table: data and training of the predictions; empty without predictions."""
+    """Returns the line below a frontier's table, on data and training of the predictions; empty without predictions."""
     return label_line(quality_label(point.predicted for point in (*view.points, *view.baseline)))
 
 
@@ -100,8 +100,8 @@ HEADER = "predicted perplexity"
 
 
 def predicted_quality(predicted: PredictedView | None) -> str:
-    """Formats a prediction: `31.2 ± 0.9`, or a ratio `0.83× (0.72–0.95)`; `*` marks an extrapolation; a dash without a
-    prediction.
+    """Formats a predicted perplexity as `31.2 ± 0.9`, or a predicted ratio as `0.83× (0.72–0.95)`. A trailing `*` marks
+    an extrapolation. Without a prediction the text is a dash.
     """
     if predicted is None or predicted.perplexity is None:
         return NONE
@@ -115,14 +115,14 @@ def predicted_quality(predicted: PredictedView | None) -> str:
 
 
 def median_quality(predicted: PredictedView | ComparedArchitecture | None) -> str:
-    """Formats the median of a prediction: `31.2`, or a ratio `0.83×`; a dash without a prediction."""
+    """Formats the median of a predicted perplexity (`31.2`) or ratio (`0.83×`); a dash without a prediction."""
     if predicted is None or predicted.perplexity is None:
         return NONE
     return f"{predicted.perplexity:.1f}" if predicted.relative_to is None else f"{predicted.perplexity:.2f}×"
 
 
 def quality_interval(predicted: PredictedView) -> str:
-    """Formats the 95 % interval of a prediction, `30.1 to 32.4`; a dash without an interval."""
+    """Formats the 95 % interval of a predicted perplexity, such as `30.1 to 32.4`; a dash without an interval."""
     low, high = predicted.perplexity_low, predicted.perplexity_high
     if low is None or high is None:
         return NONE
@@ -131,7 +131,7 @@ def quality_interval(predicted: PredictedView) -> str:
 
 
 def quality_header(predictions: Iterable[PredictedView | ComparedArchitecture | None]) -> str:
-    """Returns the heading of a column of predictions; for ratios `predicted perplexity, smollm2-135m = 1`."""
+    """Returns the heading of a column of predicted perplexities; of ratios `predicted perplexity, smollm2-135m = 1`."""
     return header_of(each.relative_to for each in predictions if each is not None and each.perplexity is not None)
 
 
@@ -142,11 +142,11 @@ def header_of(references: Iterable[str | None]) -> str:
 
 
 def quality_label(predictions: Iterable[PredictedView | ComparedArchitecture | None]) -> str:
-    """Returns data and training of predicted perplexities: `Dolma, 10B tokens, finished schedule`."""
+    """Describes data and training that predictions assume, such as `Dolma, 10B tokens, finished schedule`."""
     labels = (each.label for each in predictions if each is not None and each.perplexity is not None)
     return " or ".join(dict.fromkeys(label for label in labels if label))
 
 
 def label_line(label: str) -> str:
-    """Returns the line below a table of predicted perplexities; empty without a label."""
+    """Returns the line below a table of predicted perplexities, from a `quality_label`; empty without a label."""
     return f"{HEADER}: {label}" if label else ""

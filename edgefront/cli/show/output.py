@@ -1,6 +1,6 @@
-"""Output for people and scripts: consoles, JSON, and the format of numbers.
+"""Output for people and scripts: creates consoles, prints JSON, and formats numbers.
 
-Standard output has only the result; notes, progress and errors go to standard error.
+Only results go to standard output; notes, progress and errors go to standard error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNBOUNDED = 100_000
 
 
 def console(*, stderr: bool = False, wide: bool = False) -> Console:
-    """Returns a console as wide as its terminal or `COLUMNS`; without either, or with `wide`, of unlimited width."""
+    """Returns a console as wide as the terminal or `COLUMNS`; of unlimited width with `wide`, or without both."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -70,7 +70,7 @@ def gigabytes(count: int) -> str:
 
 
 def milliseconds(value: float | None, half_width: float | None = None) -> str:
-    """Formats a latency with half of its 95 % interval: 21.4 ±0.3."""
+    """Formats a latency with the half width of its 95 % interval: 21.4 ±0.3."""
     if value is None:
         return NONE
     if not half_width:
@@ -85,20 +85,20 @@ MARKED = f"{MARK} measured under conditions out of the ordinary, or after the de
 
 
 def measured_latency(candidate: CandidateView) -> str:
-    """Formats a candidate's latency with its interval and, if the candidate is marked, `MARK`: 21.4 ±0.3 !"""
+    """Formats a candidate's latency with interval, and with `MARK` if the figure is doubtful: 21.4 ±0.3 !"""
     text = milliseconds(candidate.latency_ms, candidate.latency_half_width_ms)
     return f"{text} {MARK}" if candidate.marked else text
 
 
 def times(ratio: float | None, low: float | None = None, high: float | None = None) -> str:
-    """Formats a ratio, with its interval if known: 1.38× (1.31–1.45)."""
+    """Formats a ratio, with the interval from `low` to `high` if known: 1.38× (1.31–1.45)."""
     if ratio is None:
         return NONE
     return f"{ratio:.2f}×" + ("" if low is None or high is None else f" ({low:.2f}–{high:.2f})")
 
 
 def speedup(versus: Versus) -> str:
-    """Formats the speed-up over the baseline."""
+    """Formats the speed-up of a model over the reference model."""
     return times(versus.speedup, versus.speedup_low, versus.speedup_high)
 
 

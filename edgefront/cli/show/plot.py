@@ -1,5 +1,5 @@
-"""A plot of a job: quality against latency, peak memory as point size, and one panel per target (device and
-runtime).
+"""Plots the models of a job: quality against latency, with peak memory as point size, in one panel per target (device
+and runtime).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Plot(Figure):
 
 
 def plot(charts: Sequence[Chart], *, title: str = "") -> Plot:
-    """Plots predicted perplexity, or the proxy if no perplexity is predicted, against measured latency."""
+    """Plots predicted perplexity (or, if no perplexity is predicted, the proxy) against measured latency."""
     with rc_context(_STYLE):
         figure = Plot(figsize=(6.4 * len(charts), 4.8), layout="constrained")
         row = figure.subplots(1, len(charts), squeeze=False)[0]

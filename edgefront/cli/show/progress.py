@@ -1,4 +1,4 @@
-"""Shows a job on the terminal: its estimate, its progress, and a table of its targets."""
+"""Shows a search job on the terminal: the estimate, the progress, and a table of the targets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ACTIVITIES: Mapping[TargetState, str] = {
 
 
 def views(client: Client, job_id: str) -> Iterator[JobView]:
-    """Yields the job, read each second until it has ended. Raises `Unavailable` after the client's patience."""
+    """Yields the job every second until the job ends. Raises `Unavailable` if the server stays unavailable."""
     while True:
         job = client.jobs.get(job_id)
         yield job
@@ -41,8 +41,8 @@ def views(client: Client, job_id: str) -> Iterator[JobView]:
 
 
 def show(jobs: Iterable[JobView], console: Console) -> JobView | None:
-    """Shows a job's progress until the job ends, and returns its final view: one live bar, or without a terminal a line
-    every ten seconds.
+    """Shows a job's progress until the job ends, as one live bar or, without a terminal, as a line every ten seconds.
+    Returns the final state of the job.
     """
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
@@ -72,13 +72,13 @@ def _print_lines(jobs: Iterable[JobView], console: Console) -> JobView | None:
 
 
 def measured(job: JobView) -> tuple[int, int]:
-    """Returns the numbers of measured and of planned models over all targets."""
+    """Returns a pair: the number of measured models and the number of planned models, over all targets."""
     done = sum(target.settled for target in job.targets)
     return done, max(1, sum(target.planned or target.candidates for target in job.targets))
 
 
 def progress_line(job: JobView) -> str:
-    """Returns activity and remaining time: `searching: 12 of 60 models measured, about 1:10 min left`."""
+    """Describes activity and remaining time of a job: `searching: 12 of 60 models measured, about 1:10 min left`."""
     active = [target for target in job.targets if target.state in ACTIVITIES]
     done, planned = measured(job)
     if not active:
@@ -91,7 +91,7 @@ def progress_line(job: JobView) -> str:
 
 
 def progress_table(job: JobView) -> Table:
-    """Returns a table with one row per target and a progress bar."""
+    """Returns a table with one row, which has a progress bar, for each target of the job."""
     from rich.progress_bar import ProgressBar
 
     whole_frontier = job.request.goal == Goal.FRONTIER
@@ -128,7 +128,7 @@ _SOURCES = {
 
 
 def show_estimate(out: Console, err: Console, estimate: JobEstimate) -> None:
-    """Prints targets and totals to `out`, refusals and notes to `err`."""
+    """Prints the estimate's targets and totals to `out`, and its refusals and notes to `err`."""
     numbers = ("baselines", "candidates", "refinements", "launches", "s/launch", "time", "at most")
     table = Table(
         "target", *numbers, right=numbers, drop_first=("baselines", "refinements", "s/launch", "candidates", "at most")
@@ -168,7 +168,7 @@ def show_estimate(out: Console, err: Console, estimate: JobEstimate) -> None:
 
 
 def _stock_predictions(target: TargetEstimate, model: str) -> str:
-    """Returns the predicted latency and memory of the stock (default) models on a target, as a guide for limits."""
+    """Describes predicted latency and memory of the stock (default) models on a target, as a guide for limits."""
     predictions = [
         f"{model.latency_ms:.3g} ms and {model.memory_bytes / MB:.3g} MB with {model.name}" for model in target.stock
     ]

@@ -1,4 +1,4 @@
-"""Tables of published models, and of the recommendations of a job among published models."""
+"""Shows published models, and the recommendations of a job that searches published models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNKNOWN = "unknown"
 
 
 def show_facts(model: PublishedView, console: Console) -> None:
-    """Prints the facts about one model, and its scores by table."""
+    """Prints size, licence and other facts about one published model, and its scores in each published result table."""
 
     def line(text: str) -> None:
         console.print(text, markup=False, soft_wrap=True)
@@ -64,8 +64,8 @@ MAX_CHOICES = 4
 
 
 def show(view: ChoicesView, console: Console, *, explain: bool = False) -> None:
-    """Prints each device's recommendation: a sentence, a few choices, and the command that downloads the recommended
-    model. With `explain` also all choices, notes, and the user's own model.
+    """Prints each device's recommendation: a sentence, a table of a few choices, and the command that downloads the
+    recommended model. With `explain`, also prints all choices, notes, and the user's own model.
     """
 
     def line(text: str, style: str | None = None) -> None:
@@ -93,8 +93,8 @@ def show(view: ChoicesView, console: Console, *, explain: bool = False) -> None:
 
 
 def notes(view: ChoicesView) -> list[str]:
-    """Returns notes on the table, one sentence each: marks, trade-offs of the runners-up, the source of the figures,
-    and models that the table omits.
+    """Returns sentences about a table of choices: its marks, the trade-offs of the runners-up, the source of the
+    figures, and models that the table omits.
     """
     sentences = []
     if any(choice.candidate.marked for _, choice in choice_rows(view)):

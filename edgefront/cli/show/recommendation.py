@@ -1,4 +1,4 @@
-"""Shows a recommendation as text and tables."""
+"""Shows the recommended model of a job, and its alternatives, as text and tables."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _STYLES = {"recommended": "bold", "provisional": "bold", "runner-up": "dim"}
 
 
 def show(view: RecommendationView, console: Console, *, explain: bool = False) -> None:
-    """Prints the recommendation: a sentence, at most four models, and the next command. With `explain` also every model
-    with its identifier, notes on the figures, and all commands.
+    """Prints the recommendation: a sentence, a table of at most four models, and the next command. With `explain`,
+    prints every model with its identifier, notes on the figures, and all commands.
     """
 
     def line(text: str, style: str | None = None) -> None:
@@ -70,7 +70,7 @@ def _short_table(view: RecommendationView) -> Table:
 
 
 def notes(view: RecommendationView) -> list[str]:
-    """Returns notes on the table, one sentence each: marks, trade-offs, the source of the perplexities."""
+    """Returns sentences about the recommendation's table: marks, trade-offs, and the source of the perplexities."""
     sentences = []
     trained = {candidate.candidate_id for candidate in view.trained}
     candidates = [candidate for _, candidate in _rows(view, view.runners_up)]
@@ -88,8 +88,8 @@ def notes(view: RecommendationView) -> list[str]:
 
 
 def commands(view: RecommendationView) -> dict[str, str]:
-    """Returns purpose → command for the recommended model; empty without a recommendation. A submodel is pruned from
-    the model's folder and recovered by training.
+    """Returns commands for the recommended model as a mapping: purpose → command; empty without a recommendation. For a
+    submodel, the commands prune it from the trained model's folder and recover its quality by training.
     """
     recommended = view.recommended
     if recommended is None:
@@ -107,15 +107,15 @@ def commands(view: RecommendationView) -> dict[str, str]:
 
 
 def recommendation_table(view: RecommendationView, protocol: MeasurementProtocol | None = None) -> Table:
-    """Returns a table of the recommended model, the stock (default) model under the same limits, and the runners-up;
-    with a `protocol` also the runtime and formats.
+    """Returns a table of the recommended model, the stock (default) model under the same limits, and the runners-up. A
+    `protocol` adds columns of runtime and number formats.
     """
     trained = {candidate.candidate_id: candidate.perplexity for candidate in view.trained}
     return models_table(_rows(view, view.runners_up), view.proxy, trained, protocol)
 
 
 def _rows(view: RecommendationView, runners_up: Sequence[RunnerUpView]) -> list[tuple[str, CandidateView]]:
-    """Returns each model with its role in the recommendation."""
+    """Returns pairs: a model's role in the recommendation, and the model."""
     measured_once = view.recommended is not None and view.recommended.launches < 2
     rows = [("provisional" if measured_once else "recommended", view.recommended)]
     if view.baseline != view.recommended:
@@ -131,8 +131,9 @@ def models_table(
     trained: Mapping[str, float],
     protocol: MeasurementProtocol | None = None,
 ) -> Table:
-    """Returns a table with one row per candidate, after its role. Quality is the perplexity after training (`trained`,
-    by id), or else the predicted perplexity; without either the job's `proxy`.
+    """Returns a table with one row per candidate; `rows` are pairs of a candidate's role and the candidate. The quality
+    is the perplexity after training (`trained`: candidate's id → perplexity), else the predicted perplexity, else the
+    job's `proxy`.
     """
     candidates = [candidate for _, candidate in rows]
     generates = any(candidate.token_ms is not None for candidate in candidates)
@@ -168,14 +169,14 @@ def models_table(
 
 
 def _quality_column(candidates: Sequence[CandidateView], proxy: str, trained: Mapping[str, float]) -> tuple[bool, str]:
-    """Returns whether the column shows the proxy because no perplexity is known, and the column's heading."""
+    """Returns a pair: whether the column shows the proxy (no perplexity is known), and the column's heading."""
     if not trained and all(candidate.predicted is None for candidate in candidates):
         return True, proxy.replace("_", " ")
     return False, quality_header(candidate.predicted for candidate in candidates).removeprefix("predicted ")
 
 
 def _perplexity(candidate: CandidateView, trained: float | None) -> str:
-    """Formats the perplexity: `31.2 trained`, or the predicted perplexity."""
+    """Formats a candidate's perplexity: `31.2 trained` if it was trained, else the predicted perplexity."""
     if trained is not None:
         return f"{trained:.4g} trained"
     return predicted_quality(candidate.predicted)

@@ -1,4 +1,4 @@
-"""A table that fits its terminal: identifiers are shortened, then the least important columns are left out."""
+"""A table that fits the terminal by shortening identifiers, then by omitting the least important columns."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _UNLIMITED_WIDTH = 100_000
 
 
 class Table:
-    """A table whose layout is chosen for the width of each output.
+    """A table that chooses its layout for the width of each console or page on which it is shown.
 
     Args:
         columns: headings.
         title: printed above the table.
         right: headings of right-aligned columns (numbers).
         wrap: headings of columns whose text may be wrapped.
-        drop_first: headings of columns that are left out, in this order, where the terminal is narrow.
+        drop_first: headings of columns that a narrow terminal leaves out, in this order.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Table:
             yield Text(f"Not shown: {', '.join(left_out)}. --wide shows all.", style="dim")
 
     def _repr_html_(self) -> str:
-        """Returns all columns as HTML, in the colours of the page that shows the table."""
+        """Returns the table with all columns as HTML, in the colours of the page that shows the table."""
         return table_html(self._title, self._columns, [cells for cells, _ in self._rows], right=self._right)
 
     def _layout(self, *, short: bool, left_out: Sequence[str] = (), fold: bool = False) -> RichTable:
@@ -104,7 +104,7 @@ class Table:
         return layout
 
     def _min_width(self, layout: RichTable, console: Console, options: ConsoleOptions) -> int:
-        """Returns the minimum width at which only the `wrap` columns are wrapped."""
+        """Returns the minimum width of the table at which no column but the `wrap` columns is wrapped."""
         from rich.cells import cell_len
 
         width = layout.__rich_measure__(console, options.update(max_width=_UNLIMITED_WIDTH)).maximum
@@ -122,7 +122,7 @@ class Table:
 
 
 def short_ids(ids: Iterable[str]) -> dict[str, str]:
-    """Returns identifier → its final characters: at least `SHORTEST`, and enough to distinguish all identifiers."""
+    """Returns identifier → its ending. Endings have `SHORTEST` characters, or as many as make all endings distinct."""
     distinct = sorted(set(ids))
     length = SHORTEST
     while len({id_[-length:] for id_ in distinct}) < len(distinct):

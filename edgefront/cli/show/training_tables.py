@@ -1,4 +1,4 @@
-"""Shows trainings on the terminal: tables, all values of one training, and live progress."""
+"""Shows trainings on the terminal: a table of trainings, all values of one training, and live progress."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LINE_INTERVAL_S = 5.0
 
 
 def trainings_table(trainings: Iterable[TrainingView]) -> Table:
-    """Returns a table with one row per training: its progress, scores and measurements."""
+    """Returns a table with one row per training, with the training's progress, scores and measurements."""
     numbers = ("parameters", "step", "loss", "perplexity", "latency ms", "memory MB", "left")
     table = Table(
         *("id", "name", "state", *numbers, "note"),
@@ -58,7 +58,7 @@ def trainings_table(trainings: Iterable[TrainingView]) -> Table:
 
 
 def facts(item: TrainingView) -> dict[str, str]:
-    """Returns name → value, for all known values of a training."""
+    """Returns all known values of a training as a mapping: name → value."""
     last = item.last_metric or MetricView(step=0, tokens=0, seconds=0.0)
     values = {
         "training": f"{item.name}  {item.id}",
@@ -98,7 +98,7 @@ def best_perplexity(item: TrainingView) -> float | None:
 
 
 def watch(client: Client, ids: Sequence[str], console: Console) -> list[TrainingView]:
-    """Shows the progress of trainings until all have ended, and returns their final views."""
+    """Shows the progress of trainings until all have ended, and returns the final states of the trainings."""
     from rich.live import Live
 
     trainings: list[TrainingView] = []

@@ -167,8 +167,8 @@ class Demo:
 
 
 def compare(onnx_file: Path, safetensors_file: Path) -> tuple[int, float]:
-    """Runs a language model from both files, by ONNX Runtime and by PyTorch, on the same 64 random tokens. Returns the
-    number of output values and their largest difference.
+    """Runs a language model from its ONNX file with ONNX Runtime, and from its safetensors file with PyTorch, on the
+    same 64 random tokens. Returns the number of output values, and the largest difference between the two outputs.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # set before the import, which starts the uploading thread
     import numpy as np
@@ -187,7 +187,7 @@ def compare(onnx_file: Path, safetensors_file: Path) -> tuple[int, float]:
 
 
 def stock_request(*, minutes: float) -> JobRequest:
-    """Returns the job that measures the stock (default) model at one depth, from which the limits are derived."""
+    """Returns the request for a job that measures the stock (default) model; `limits_of` derives limits from it."""
     return checked(
         JobRequest,
         {
@@ -202,7 +202,7 @@ def stock_request(*, minutes: float) -> JobRequest:
 
 
 def limits_of(frontier: FrontierView) -> dict[str, float]:
-    """Returns latency and memory of the stock model with a margin, as limits."""
+    """Returns limits: latency and memory of the frontier's stock (default) model, plus a margin."""
     if not frontier.baseline or not frontier.baseline[0].latency_ms:
         raise EdgefrontError(f"{frontier.target}: the stock model could not be measured; give --minutes more")
     stock = frontier.baseline[0]
@@ -215,7 +215,7 @@ def limits_of(frontier: FrontierView) -> dict[str, float]:
 
 
 def job_request(limits: Sequence[dict[str, float]], *, minutes: float, candidates: int) -> JobRequest:
-    """Returns the job that searches the best small model within these limits of each target."""
+    """Returns the request for a job that searches the best small model within the limits for each target."""
     return find_request(
         [{**target, "limits": limit} for target, limit in zip(_targets(), limits, strict=True)],
         space=SPACE,
@@ -235,7 +235,7 @@ _MARKER = ".edgefront-demo"
 
 
 class DemoFolder:
-    """The demo's output folder: `service/` (data of the embedded service), `models/`, and the picture."""
+    """The demo's output folder: `service/` (data of the embedded service), `models/`, and the frontier's picture."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

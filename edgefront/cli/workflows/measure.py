@@ -31,8 +31,8 @@ _SLOW_FLOPS, _SLOW_BYTES = 1e9, 0.5e9
 
 
 def find_model(file_or_name: str, runtime: Runtime = "onnxruntime") -> Architecture | Path:
-    """Returns the path of an ONNX file, or of a GGUF file for llama.cpp; otherwise the architecture of the model
-    (`core.training.evaluation.given_model`).
+    """Returns the path if `file_or_name` is an ONNX file, or a GGUF file and `runtime` is llama.cpp; otherwise the
+    architecture of the named model (`core.training.evaluation.given_model`).
     """
     path = Path(file_or_name)
     is_onnx = path.suffix.lower() == ".onnx" and path.is_file()
@@ -43,14 +43,14 @@ def find_model(file_or_name: str, runtime: Runtime = "onnxruntime") -> Architect
 
 @dataclass(frozen=True)
 class Measured:
-    """The completed launches of one model."""
+    """The completed launches (runs in a fresh process) of one model by one protocol."""
 
     subject: Architecture | Path
     protocol: MeasurementProtocol
     launches: tuple[LaunchResult, ...]
 
     def report(self) -> dict[str, Any]:
-        """Returns the JSON of `edgefront measure`; times in ms, memory in bytes."""
+        """Returns the result as JSON of `edgefront measure --json`; times in ms, memory in bytes."""
         latencies = [launch.latency for launch in self.launches if launch.latency is not None]
         latency_ms, latency_half_width_ms = median_of_launches([latency.samples_ms for latency in latencies])
         return self._subject() | {
@@ -72,7 +72,7 @@ class Measured:
         return {"file": str(self.subject)} | ({} if header is None else {"gguf": header.facts})
 
     def bad_conditions(self) -> str | None:
-        """Describes the bad conditions of launches, with the number of launches; None if all conditions were good."""
+        """Describes bad measuring conditions and the number of launches with them; None if all conditions were good."""
         conditions = [launch.conditions for launch in self.launches if launch.conditions is not None]
         if not conditions:
             return None
@@ -98,7 +98,7 @@ class Measured:
         }
 
     def generation(self) -> dict[str, float | str | None]:
-        """Returns figures of generations: each time with half its interval, tokens per second and energy per token."""
+        """Returns figures of generations: times with half of their 95 % intervals, tokens/s, and energy per token."""
         figures: dict[str, float | str | None] = {}
         generations = [launch.generation for launch in self.launches if launch.generation is not None]
         for name in ("first_token", "token", "total"):
@@ -109,7 +109,7 @@ class Measured:
         return figures | others | {"energy": generations[-1].energy}
 
     def _memory(self) -> PeakMemory:
-        """Returns the memory of the launch with the median peak, whose memory by kind adds up to that peak."""
+        """Returns the peak memory, split by kind, of the launch with the median peak (the kinds add up to the peak)."""
         readings = sorted(
             (launch.memory for launch in self.launches if launch.memory), key=lambda item: item.peak_bytes
         )
@@ -117,20 +117,20 @@ class Measured:
 
 
 def median_of_launches(samples_ms: Iterable[Sequence[float]]) -> tuple[float, float | None]:
-    """Returns the median over the launches' medians, and half its 95 % interval (None for one launch), in ms."""
+    """Returns the median of the launches' medians, and half of its 95 % interval (None for one launch), in ms."""
     medians = [median(samples) for samples in samples_ms]
     return median(medians), half_width_ms(median(medians), len(medians), launch_variance(medians))
 
 
 def launch_variance(medians_ms: Sequence[float]) -> LaunchVariance:
-    """Returns the variance of these launches alone; one measurement has no outliers to clip."""
+    """Returns the variance between launches, computed from these launches' medians only, without clipping outliers."""
     spread = LogLaunches.of(medians_ms)
     return LaunchVariance(spread.sum_squares, spread.count - 1)
 
 
 def time_limit_s(subject: Architecture | Path, protocol: MeasurementProtocol) -> float:
-    """Returns a time limit of one launch that slow devices meet too: `_MIN_LIMIT_S` plus the time of all passes at
-    `_SLOW_FLOPS` and `_SLOW_BYTES`, at most `_MAX_LIMIT_S`.
+    """Returns the time limit of one launch, which slow devices meet too: `_MIN_LIMIT_S` plus the time of all passes at
+    the speeds `_SLOW_FLOPS` and `_SLOW_BYTES`, at most `_MAX_LIMIT_S`.
     """
     passes = protocol.warmup + protocol.repeats
     if isinstance(subject, Path):
@@ -150,7 +150,7 @@ def time_limit_s(subject: Architecture | Path, protocol: MeasurementProtocol) ->
 
 
 def _weights_of(file: Path, protocol: MeasurementProtocol) -> tuple[int, int]:
-    """Returns bytes and number of an ONNX or GGUF file's weights. Raises like `agents.measuring.measure.read_file`."""
+    """Returns the bytes and the number of an ONNX or GGUF file's weights. Raises the errors of `read_file`."""
     from edgefront.agents.measuring.inputs import external_files
     from edgefront.agents.measuring.measure import read_file
 
@@ -165,7 +165,7 @@ def run(
 ) -> Iterator[Measured]:
     """Measures the model by each protocol in `launches` fresh processes, with the same weights.
 
-    Raises `MeasurementError` with the reason, and the context of a generation, if a launch fails.
+    Raises `MeasurementError` if a launch fails, with the reason and, for a generation, the context length.
     """
     from edgefront.agents.measuring.measure import Measurer
 

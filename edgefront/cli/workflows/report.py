@@ -34,9 +34,10 @@ REPORT, PAGE, COMMANDS, JOB = "report.json", "report.html", "commands.txt", "job
 
 
 def gather(client: Client, job_id: str, target: str | None, limits: Mapping[str, Any]) -> Report:
-    """Reads the report of a job from the service; `limits` have the names of `Jobs.recommendation`.
+    """Reads the report of a job from the service. `limits` are keyword arguments of `Jobs.recommendation`.
 
-    `target`: id or name; None: all. Raises `InvalidInput` for a target of a job among published models.
+    `target`: id or name of a target; None for all targets. Raises `InvalidInput` if a target is given for a job that
+    searches published models.
     """
     job = client.jobs.get(job_id)
     answers: dict[str, Any] = {}
@@ -81,7 +82,7 @@ def gather(client: Client, job_id: str, target: str | None, limits: Mapping[str,
 
 
 def _commands(report: Report) -> Iterator[tuple[str, str]]:
-    """Yields the title and text of each command."""
+    """Yields pairs of title and text, one for each command that reproduces the report's result."""
     several = len(report.recommended) > 1
     for target, candidate in report.recommended:
         suffix = f", {target.name}" if several else ""
@@ -100,13 +101,13 @@ def _commands(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def model_file(digest: str) -> str:
-    """Returns the name of a model's description file in the folder."""
+    """Returns the name of the file, in the report's folder, with the description of the model of this digest."""
     return f"model-{digest[:12]}.json"
 
 
 def draw_pictures(report: Report, job: Job, note: Callable[[str], None]) -> dict[str, str]:
-    """Returns target id → its frontier as an SVG element. Empty for a job among published models, and without
-    matplotlib, with a note on how to install it.
+    """Returns pictures of the targets' frontiers as a mapping: target id → SVG element. Empty for a job that searches
+    published models, and without matplotlib (calls `note` on how to install it).
     """
     try:
         need("a report with pictures", "demo", install="notebook")
@@ -123,8 +124,8 @@ def draw_pictures(report: Report, job: Job, note: Callable[[str], None]) -> dict
 
 
 def write(report: Report, pictures: Mapping[str, str], folder: Path) -> list[Path]:
-    """Writes the folder, created if missing: page, data, commands, and the files that the commands read. Replaces
-    existing files.
+    """Writes the report's page, data and commands, and the files that the commands read, to the folder, created if
+    missing. Replaces existing files.
     """
     folder.mkdir(parents=True, exist_ok=True)
     request = report.job.request
@@ -176,7 +177,7 @@ details { margin: .5rem 0; border: 1px solid #d9dfe4; border-radius: 7px; paddin
 
 
 def page(report: Report, pictures: Mapping[str, str]) -> str:
-    """Returns the HTML page. `pictures`: target id → SVG element."""
+    """Returns the report as an HTML page. `pictures`: target id → SVG element."""
     return _HEAD + "\n".join(
         [
             f"<title>{escape(report.job.name)}: report</title>",

@@ -84,7 +84,7 @@ def _report_agent(session: Session, service: EmbeddedService, ending: threading.
 
 
 def agent_is_ready(client: Client, service: EmbeddedService) -> bool:
-    """Whether the embedded agent has enrolled. Raises `EdgefrontError` if it has ended permanently."""
+    """Whether the embedded agent has enrolled. Raises `EdgefrontError` if the agent has ended permanently."""
     if any(device.name == DEVICE and device.online for device in client.devices.list()):
         return True
     ended = service.agent.final_message if service.agent else "it was not started"
@@ -94,7 +94,7 @@ def agent_is_ready(client: Client, service: EmbeddedService) -> bool:
 
 
 def login_link(service: EmbeddedService) -> str:
-    """Returns the sign-in link of the page. Browsers do not send the part after #, so the key reaches no log."""
+    """Returns the link that signs in to the web page. Browsers never send the text after #, so no log has the key."""
     return f"{service.url}/login#key={service.key}"
 
 
@@ -121,7 +121,7 @@ def end_signal() -> Iterator[threading.Event]:
 
 @contextmanager
 def log_to(path: Path, *, verbose: bool) -> Iterator[None]:
-    """Sends the log to a rotating file, and warnings (everything, if verbose) to standard error."""
+    """Writes the log to a rotating file, and warnings (with `verbose` all messages) also to standard error."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     to_file = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=2, encoding="utf-8")
     to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

@@ -73,8 +73,8 @@ class Subject:
 
 
 def subject_of(report: Report, target: str | None) -> Subject:
-    """Returns the recommended model of a target (its id or name; None: the first with a recommendation). Raises
-    `NotFound` without a recommendation, `InvalidInput` for impossible figures or a changed description.
+    """Returns the recommended model of `target` (id or name; None selects the first target with a recommendation).
+    Raises `NotFound` without a recommendation, `InvalidInput` for impossible figures or a changed model description.
     """
     matching = [each for each in report.recommended if target in (None, each[0].id, each[0].name)]
     if not matching:
@@ -99,7 +99,7 @@ def subject_of(report: Report, target: str | None) -> Subject:
 
 @dataclass(frozen=True)
 class FigureComparison:
-    """A reported figure, and the same figure measured on this machine."""
+    """A figure of the report (latency, memory …), and the same figure measured on this machine."""
 
     name: str
     unit: str
@@ -174,7 +174,7 @@ def in_words(figure: FigureComparison) -> str:
 
 @dataclass(frozen=True)
 class MachineDifferences:
-    """Differences between the reporting device and this machine: name → (value in the report, value here)."""
+    """Differences between the report's device and this machine: name → (value in the report, value here)."""
 
     class_facts: Mapping[str, tuple[str, str]]
     """Facts that define the device class; empty if both are of the same class."""
@@ -185,7 +185,7 @@ class MachineDifferences:
 
 
 def compare_machines(report: Report, subject: Subject, here: DeviceFacts, measured: Measured) -> MachineDifferences:
-    """Compares this machine with the device of the model's latest launch in the report."""
+    """Compares this machine with the device of the latest launch (run) of the subject's model in the report."""
     from edgefront.agents.device.probe import class_facts
 
     launches = [launch for launch in report.launches.get(subject.candidate.id, ()) if launch.result is not None]
@@ -215,7 +215,7 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str,
 
 
 def verdict(figures: Sequence[FigureComparison], machines: MachineDifferences) -> str:
-    """Returns the result of the verification in one sentence."""
+    """Returns one sentence: whether all figures agree, and whether this machine is of the report's device class."""
     differing = [figure.name for figure in figures if not figure.agrees]
     result = "All figures agree"
     if differing:
