@@ -1,4 +1,4 @@
-"""Checkpoints: folders that are written atomically. The latest few and the best checkpoint are kept.
+"""Checkpoints: folders that are written atomically. Only the best and the latest few checkpoints are kept.
 
     step-000001000/model.safetensors    float32 parameters under the model's names, merged from all ranks' shards
                    optimizer.pt         the optimiser's state dict
@@ -84,7 +84,7 @@ class Checkpoints:
     ) -> None:
         """Writes a checkpoint atomically, and removes older checkpoints except the best and the latest few.
 
-        Every rank must call this method. The first rank provides `model` and `optimizer`, each rank its `memory`.
+        Every rank must call this method. `model` and `optimizer` are only written from the first rank.
         Raises `Unavailable` if the disk is full; earlier checkpoints stay.
         """
         final = self.at(progress.step)

@@ -135,7 +135,7 @@ class Layerwise(torch.optim.Optimizer):
 
 
 class Lamb(Layerwise):
-    """LAMB as in NVIDIA's Transformer-XL, which PAR and LTS use (You et al. 2020, third version).
+    """LAMB (You et al. 2020, third version) as in NVIDIA's Transformer-XL, which the papers PAR and LTS use.
 
     For each parameter (or part of a parameter) w with gradient g, without bias correction:
 

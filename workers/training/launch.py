@@ -139,9 +139,9 @@ class FolderLock:
         return self._file.fileno()
 
     def take(self, meanwhile: Callable[[], object], timeout_s: float) -> None:
-        """Takes the lock; an orphaned run on this machine is killed first.
+        """Takes the lock. First kills a run on this machine that has lost its supervisor but still holds the lock.
 
-        Calls `meanwhile` repeatedly while it waits. Raises `FolderLocked` after `timeout_s`.
+        Calls `meanwhile` repeatedly while waiting for the lock. Raises `FolderLocked` after `timeout_s`.
         """
         file = self._path.open("a+b")
         end = time.monotonic() + timeout_s

@@ -178,7 +178,7 @@ class Supervisor:
         return RunProcess(command, self._folder, environment=environment, lock=lock, ranks=ranks)
 
     def _weights(self, training_id: str, *, always: bool) -> Path:
-        """Returns the path of a finished training's weights, read at every start if `always`, else at the first.
+        """Returns the path of a finished training's weights, which are read at the first or (`always`) at every start.
 
         Raises `NotFound` if the run has to read the weights (until the first checkpoint, or `always`) but the training
         was deleted.

@@ -187,7 +187,7 @@ def _write(
 def _check_text(plan: PreparationPlan, progress: Progress) -> None:
     """Raises an error, before tokenizer training, if a split has no text or not the published number of words.
 
-    Reads the training split only if its number of words is published, because the next phase reads that split anyway.
+    If no number of words is published, only the first piece of the training split is read, to save time.
     """
     corpus, published = plan.corpus, plan.catalogued.published.words if plan.catalogued else {}
     sides = [(corpus.splits, published), (corpus.sources, {})]
@@ -278,7 +278,7 @@ def _batched(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
 
 
 class _ArrayWriter:
-    """Appends numbers to a file with a buffer. The `with` block closes the file."""
+    """Appends numbers to a file through a buffer. The file is closed at the end of the `with` block."""
 
     def __init__(self, folder: Path, name: str, dtype: str) -> None:
         self._file = (folder / name).open("xb")

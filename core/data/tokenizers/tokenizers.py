@@ -1,7 +1,7 @@
 """Tokenizers by bytes, characters and words; `core.data.tokenizers.bpe` has byte-pair encoding.
 
-A tokenizer is saved as JSON beside its data, and can be loaded without the data. The file
-`tokenizer.json` for Hugging Face's transformers is written too.
+A tokenizer is saved as JSON beside the data set, and can be loaded without the data set. The file `tokenizer.json` for
+Hugging Face's transformers is written too.
 """
 
 from __future__ import annotations

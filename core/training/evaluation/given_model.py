@@ -104,12 +104,12 @@ def architecture_of(model: str | Path) -> Architecture:
 
 
 def named_as(model: str | Path) -> NamedModel | None:
-    """Returns the named or published model; None for other forms. Raises the errors of `architecture_of`."""
+    """Returns the model if `model` is a name or a Hub id; otherwise None. Raises the errors of `architecture_of`."""
     return named_model(str(model)) if _locate(model).form == "name" else None
 
 
 def published_as(model: str | Path) -> PublishedModel | None:
-    """Returns the published model of this Hub id; None for other forms. Raises the errors of `architecture_of`."""
+    """Returns the published model if `model` is a Hub id; otherwise None. Raises the errors of `architecture_of`."""
     return published_models().get(str(model)) if _locate(model).form == "name" else None
 
 

@@ -22,7 +22,7 @@ _MAX_TOKENS = 256
 
 
 class TrainedModel(LM):
-    """Adapts a trained model's package to the interface `LM` of lm-evaluation-harness."""
+    """Adapter from the package of a trained model to the interface `LM` of lm-evaluation-harness."""
 
     def __init__(self, package: Package, *, device: torch.device | str = "cpu", rows: int = 16) -> None:
         super().__init__()

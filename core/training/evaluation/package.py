@@ -319,7 +319,7 @@ class Package:
 
 
 class _LazyArrays(Mapping[str, Any]):
-    """Converts tensors to arrays one at a time, so that the whole model is never copied at once."""
+    """Mapping that converts tensors to arrays one at a time, so the whole model is never copied at once."""
 
     def __init__(self, tensors: Mapping[str, Any]) -> None:
         self._tensors = tensors

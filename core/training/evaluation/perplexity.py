@@ -2,8 +2,8 @@
 
 Models with memory read a text in one pass, `segment` tokens at a time after `memory` past tokens (Dai et al. 2019,
 §4.1; Lei 2021, §4). Models with absolute positions, such as GPT-2, read a sliding window with stride `segment`: each
-segment together with the `memory` tokens before it, whose predictions do not count. Sentences (LM1B) and translations
-are read separately, each from its beginning.
+segment is read after `memory` preceding tokens, and only the segment's predictions count. Sentences (LM1B) and
+translations are read separately, each from its beginning.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Beam search works as in fairseq (Ott et al. 2019); greedy decoding is a beam of 
 3. The `beam` best extended translations without end token continue, until `beam` translations are finished.
 
 The score of a finished translation is the sum of its tokens' log-probabilities, including the end token, divided by
-its length to the power of `length_penalty`.
+the translation's length to the power of `length_penalty`.
 """
 
 from __future__ import annotations

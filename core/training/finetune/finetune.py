@@ -286,7 +286,7 @@ def normalised_answer(text: str) -> str:
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
-    """1 if the prediction is one of the answers, else 0. Without answers (SQuAD 2.0) the empty text is correct."""
+    """Returns 1 if the prediction is one of the answers, else 0. If `answers` is empty (SQuAD 2.0), "" is correct."""
     return float(any(normalised_answer(prediction) == normalised_answer(answer) for answer in answers or [""]))
 
 

@@ -171,7 +171,7 @@ def columns_of(proxy: str) -> tuple[str, ...]:
 
 
 def value_of(row: Row, proxy: str) -> float | None:
-    """Returns the proxy's value in the row; None if the row has none."""
+    """Returns the proxy's value in the row; None if the row has no value of this proxy."""
     values = (number_in(row, column) for column in columns_of(proxy))
     return next((value for value in values if value is not None), None)
 
@@ -230,7 +230,7 @@ def _lts(row: Row, frame: str) -> Architecture:
 
 
 def _hwgpt(row: Row) -> Architecture:
-    """Returns the decoder in a row of HW-GPT-Bench (arXiv 2405.10299): heads of 64, inner widths by embed_dim.
+    """Returns the decoder in a row of HW-GPT-Bench (arXiv 2405.10299): heads of 64, inner width mlp_ratio·embed_dim.
 
     Blocks and widths are correct; rotary positions and parallel residuals of the real model are left out.
     """
