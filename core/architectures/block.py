@@ -69,8 +69,8 @@ class Attention(Part):
     2023; every fourth layer of SmolLM3).
     """
     theta: Number | None = None
-    """Base of this block's rotary positions, without scaling; the model's base if absent (Gemma 3's local layers have
-    another base than its global ones).
+    """Base of this block's rotary positions, without scaling; the model's base if absent (in Gemma 3 local layers have
+    another base than global layers).
     """
     scale: Number | None = None
     """Factor on the products of queries and keys; 1/√d_head if absent."""

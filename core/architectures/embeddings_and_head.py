@@ -180,9 +180,9 @@ class Output(Part):
     for an encoder
 
     `tied`: the output uses the embedding's matrices instead of separate ones in the same shapes. `tied_projections`,
-    for a tied output with a projected embedding: "tails" ties all projections except the head's (Transformer-XL), "all"
-    ties all (SRU++ on WikiText-103), "none" ties none. `bias`: one per token; if absent, only with cut-offs or for
-    masked_tokens. `logits_scaling`: divisor of the scores (Granite).
+    for a tied output with a projected embedding: "tails" ties all projections except the head cluster's
+    (Transformer-XL), "all" ties every projection (SRU++ on WikiText-103), "none" ties no projection. `bias`: one per
+    token; if absent, only with cut-offs or for masked_tokens. `logits_scaling`: divisor of the scores (Granite).
     """
 
     kind: Literal["tokens", "masked_tokens", "pooled", "classes", "spans", "none"] = "tokens"

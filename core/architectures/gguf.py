@@ -39,7 +39,7 @@ _MAX_IN_MESSAGE = 3
 """Maximum number of faults in the sentence of an error."""
 _GEMMA3_27B_LAYERS = 62
 LOCAL_LAYERS = 6
-"""Gemma 3's layers are local, with a window and this rotary base, except every sixth layer."""
+"""In Gemma 3 all layers except every sixth are local: they have a window and the rotary base `LOCAL_BASE`."""
 LOCAL_BASE = 10_000
 
 
@@ -74,7 +74,7 @@ class KindRules:
     parallel: tuple[Parallel | None, ...] = (None,)
     """Permitted values of `parallel`; all feed_forward blocks must have the same value."""
     local: bool = False
-    """Whether layers are local, with one window, or global as in Gemma 3 (`LOCAL_LAYERS`)."""
+    """Whether layers alternate as in Gemma 3 (`LOCAL_LAYERS`): local layers with one window, and global layers."""
     scaled: bool = False
     """Whether the embedding is multiplied by √d_model."""
     without_positions: int | None = None

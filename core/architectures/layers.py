@@ -51,13 +51,13 @@ class LayeredSpace(LayerStacks):
 
     loads_in_part: ClassVar[bool] = True
     attention: Attention = field(default=Attention(n_head=1, bias="none"), kw_only=True)
-    """Attention with the properties that are not genes."""
+    """Attention block with the values of all properties that are not genes."""
     feed_forward: FeedForward = field(default=FeedForward(d_inner=1, gated=True, bias=False), kw_only=True)
     short_conv: ShortConv = field(default=ShortConv(), kw_only=True)
     stock_attention: tuple[int, ...] | None = field(default=None, kw_only=True)
     """Layers of the stock model with attention instead of a convolution; None for all layers."""
     model: Architecture | None = field(default=None, kw_only=True)
-    """Model that the search starts from, and its only baseline."""
+    """Model from which the search starts, also the only reference model."""
     origin: Genome | None = field(default=None, kw_only=True, compare=False)
     """Genome of `model` before any narrowing."""
 

@@ -51,7 +51,7 @@ class SearchSpace(ABC):
     source: str
     gene_list: tuple[Gene, ...]
     caveat: str = field(default="", kw_only=True)
-    """How the proxy is known to mislead in this space, in a sentence or two; empty if no such case is known."""
+    """How the quality proxy misleads in this space, in a sentence or two; empty if no misleading case is known."""
 
     loads_in_part: ClassVar[bool] = False
     """Whether a job for one loader is limited to the architectures that the loader supports."""

@@ -27,10 +27,10 @@ class JobState(State):
 
 class TargetState(State):
     BASELINES = "baselines"
-    """The layer-scaled baselines are being measured."""
+    """The reference models (the default model at several depths) are being measured."""
     SEARCHING = "searching"
     REFINING = "refining"
-    """The search has ended; uncertain frontier points are launched again."""
+    """The search has ended; candidates on the frontier with an uncertain latency are measured again."""
     FINISHED = "finished"
     CANCELLED = "cancelled"
     FAILED = "failed"
@@ -65,9 +65,9 @@ class Purpose(State):
     FIRST = "first"
     REFINEMENT = "refinement"
     REPEAT = "repeat"
-    """Launches differ by more than the device's scatter, or a single launch decides on a depth of the stock model."""
+    """Launches differ by more than the device's scatter, or only one decides on a depth of the default model."""
     ANCHOR = "anchor"
-    """A launch of the small fixed model whose latency shows whether a device has drifted."""
+    """The small reference model is measured again to detect drift of the device's latency."""
 
 
 class LaunchState(State):
@@ -130,7 +130,7 @@ class TrainingKind(State):
     TRAINING = "training"
     SUPERNET = "supernet"
     IMPORT = "import"
-    """A model with imported weights; this training is done from the start."""
+    """A model with imported weights, stored as a training that is already done."""
 
 
 class TrainingCommand(State):
@@ -217,9 +217,9 @@ class WorkKind(State):
     """Kinds of work that background workers do."""
 
     RESULTS = "results"
-    """Processes the reports of a target."""
+    """Processes the agents' reports on a target (a device and runtime of a job)."""
     ADVANCE = "advance"
-    """Takes the next steps of a target that need no computation."""
+    """Takes those next steps of a target that need no computation."""
     SEARCH = "search"
     """Computes and stores a target's next step."""
     SCORE = "score"

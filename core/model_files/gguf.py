@@ -47,7 +47,7 @@ _COPIED_BY_ALL = frozenset({"q4_0", "q4_k", "iq4_nl"})
 _COPIED_BY_SOME = frozenset({"q8_0", "q5_k", "q6_k"})
 """Formats that llama.cpp repacks on all processors, and formats that it repacks only on ARM (2026.10)."""
 _FILE_TYPES = {"float32": "ALL_F32", "float16": "MOSTLY_F16"}
-"""Our names of number formats → llama.cpp's names, if different."""
+"""Edgefront's names of number formats → llama.cpp's names; only where the names differ."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 _ALIGNMENT = 32
 _MAX_AXES = 4
 _STATES = (".ssm.", ".wkv.", ".shortconv.", ".sliding_window", ".attention.sliding_window")
-"""Fields of recurrences, convolutions and windows, whose caches cannot remove their latest token."""
+"""Fields of models with a recurrence, convolution or window; such a model's cache cannot remove the latest token."""
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 
 

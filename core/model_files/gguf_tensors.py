@@ -47,7 +47,7 @@ _PARTS: Mapping[str, tuple[gguf.MODEL_TENSOR, ...]] = {
     "final_norm": (_T.OUTPUT_NORM,),
     "output.tables": (_T.OUTPUT,),
 }
-"""Tensors of llama.cpp for each of our modules; several tensors are rows of one parameter, in this order."""
+"""Tensors of llama.cpp for each module of edgefront; several tensors are rows of one parameter, in this order."""
 _OF_KIND: Mapping[str, Mapping[str, tuple[gguf.MODEL_TENSOR, ...]]] = {
     "gpt2": {"attention.qkv": (_T.ATTN_QKV,), "feed_forward.up": (_T.FFN_UP,)},
     "gptneox": {"attention.qkv": (_T.ATTN_QKV,), "feed_forward.up": (_T.FFN_UP,)},

@@ -117,7 +117,7 @@ _NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "final_norm": ("model.embedding_norm",),
     },
 }
-"""Tensors of each of our modules, by model type; several tensors are rows of one parameter, in this order."""
+"""Tensors of each module of edgefront, by model type; several tensors are rows of one parameter, in this order."""
 _LESS_ONE = "gemma3_text"
 """Model type that stores norm weights minus one."""
 _LAYERS = {

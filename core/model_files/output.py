@@ -43,7 +43,7 @@ def write_output(graph: GraphWriter, architecture: Architecture, hidden: str) ->
     """Writes the output layer for rows to score, [rows, d_model] → [rows, width]; returns (value, width).
 
     tokens: one number per token, in token order: logits, or with cut-offs log-probabilities of the adaptive softmax.
-    masked_tokens: as tokens, after BERT's transform. pooled, classes, spans: BERT's heads (Devlin et al. 2019, §4).
+    masked_tokens: the same after BERT's transform. pooled, classes, spans: BERT's heads (Devlin et al. 2019, §4).
     """
     output, d_model = architecture.output, architecture.d_model
     with graph.within("output"):

@@ -8,9 +8,9 @@ The names are the same in torch and in ONNX. Two types of cache represent the sa
 - "memory": each attention's layer inputs, projected again in every forward pass: the segment memory of Transformer-XL
   (Dai et al. 2019, §3.2) and SRU++, through whose projections gradients flow.
 
-Both also have each recurrence's cell, the latest inputs of each short convolution, and the number of tokens seen if
-positions need the number: absolute positions, and rotary positions with the type "cache", whose keys are already
-rotated.
+Both types of cache also have each recurrence's cell, the latest inputs of each short convolution, and the number of
+tokens seen if positions need the number: absolute positions, and rotary positions with the type "cache", whose keys are
+already rotated.
 """
 
 from __future__ import annotations

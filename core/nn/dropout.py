@@ -30,7 +30,7 @@ class Dropout(BaseModel):
     attention: Rate = 0.0
     """Applies to the probabilities of attention, including SRU++'s."""
     highway: Rate = 0.0
-    """Applies to SRU's update to its highway, with one mask for all tokens of a row, except in the final block."""
+    """Applies to the update of SRU's highway, with one mask for all tokens of a sequence, except in the final block."""
     output: Rate = 0.0
     """Applies to the input of the output layer; in a model of classes, to the pooled vector after its tanh (BERT)."""
 

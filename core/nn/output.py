@@ -1,7 +1,7 @@
 """Output layer: scores over the vocabulary, plain or adaptive, or BERT's heads.
 
-The adaptive softmax is Grave et al.'s (2017), laid out as in Transformer-XL (Dai et al. 2019). The head's entries for
-the clusters are in the clusters' order, as in Hugging Face's TransfoXL; the paper's own code and NVIDIA's code have
+The adaptive softmax is from Grave et al. (2017), in the layout of Transformer-XL (Dai et al. 2019). The head's entries
+for the clusters are in the clusters' order, as in Hugging Face's TransfoXL; the paper's own code and NVIDIA's code have
 these columns in reverse order.
 """
 
@@ -46,8 +46,8 @@ class OutputLayer(nn.Module):
     """Output layer: hidden states → the output of the architecture's `output.kind`.
 
     tokens: one number per token of the vocabulary, in token order: logits, or with cut-offs log-probabilities, log
-    p(token) = log p(token | cluster) + log p(cluster). masked_tokens: as tokens, after BERT's transform. pooled,
-    classes, spans: BERT's heads (Devlin et al. 2019, §4). Kind none has no parameters.
+    p(token) = log p(token | cluster) + log p(cluster). masked_tokens: the same after BERT's transform. pooled, classes,
+    spans: BERT's heads (Devlin et al. 2019, §4). Kind none has no parameters.
 
     A tied layer uses the embedding's matrices, and its projections if `core.architectures.parameters.own_projection` is
     False.

@@ -31,7 +31,7 @@ BYTES: dict[Dtype, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16":
 """Bytes per weight, by number type."""
 MAX_BATCH = 1 << 16
 DEFAULT_LENGTH = 192
-"""Default number of tokens of a forward pass, or in decode of past tokens."""
+"""Default number of new tokens of a forward pass, or, in mode decode, of past tokens."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class CostOptions:
     block_size: int = BLOCK_SIZE
     """Number of weights per block of the format int4."""
     kv_cache: KvCache | None = None
-    """Format of llama.cpp's keys and values; None for the format of the other state."""
+    """Format of keys and values in llama.cpp's cache; None for a cache of numbers of the type `dtype`."""
 
 
 def costs(architecture: Architecture, options: CostOptions = CostOptions()) -> Costs:

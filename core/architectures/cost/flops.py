@@ -56,7 +56,7 @@ class CacheSize(NamedTuple):
 
     keys_and_values: Numbers
     cells: Numbers
-    """Numbers in the cells of recurrences and the inputs of convolutions."""
+    """How many numbers the cells of recurrences and the cached inputs of convolutions have."""
 
 
 def cache_size(shapes: Shapes, batch: int, tokens: int, encoder_tokens: int = 0) -> CacheSize:
@@ -114,7 +114,7 @@ class Tokens:
     attended: Numbers | int
     """Number of new tokens that the block attends to; 0 if it attends only to the encoder."""
     keys: Numbers | int
-    """Number of keys that each query is multiplied with."""
+    """Number of keys with which each query is multiplied."""
     projected: Numbers | int
     """Number of tokens whose keys and values are computed."""
 

@@ -5,9 +5,9 @@ L is the largest number of blocks in any row; shorter rows are padded at the end
 the blocks of its encoder (`source`), followed by its own. Every formula over `Shapes` holds for any number of rows; one
 architecture is a batch of one.
 
-Numbers are int64, which is large enough for every column of the largest model that a description allows (1,024 blocks
-of 2⁵¹ parameters), but not for every product of columns. `of(…, dtype=object)` has Python's ints, of any size, for
-exact costs, and `astype(float)` has float64, exact to 2⁵³, for features.
+Numbers are int64. That is large enough for every column of the largest permitted model (1,024 blocks of 2⁵¹
+parameters), but not for every product of columns. `of(…, dtype=object)` has Python's ints, of any size, for exact
+costs, and `astype(float)` has float64, exact to 2⁵³, for features.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Numbers = NDArray[Any]
 """Array of int64; of object (Python's ints) or float64 if requested."""
 Flags = NDArray[np.bool_]
 LinearLayers = tuple[tuple[Numbers, Numbers], ...]
-"""(out, in), (n, L) each, of the first, second and third linear layer of every block; an out of 0 means no layer."""
+"""Pairs (out, in) for the first, second and third linear layer of every block, arrays (n, L); out 0 means no layer."""
 
 ATTENTION, FEED_FORWARD, SRU, SRUPP, IDENTITY, SHORT_CONV = range(len(BLOCK_KINDS))
 """Values of `Shapes.kind`, in the order of `BLOCK_KINDS`."""
@@ -66,7 +66,7 @@ class EmbeddingHeadRow(NamedTuple):
     embedding_parameters: int
     position_parameters: int
     final_norms: int
-    """Number of parameters of the norm after the final block, and of the encoder's."""
+    """Number of parameters of the norms after the final block of the model and of the encoder."""
     output_weights: int
     embedding_weights: int
     source_embedding_weights: int

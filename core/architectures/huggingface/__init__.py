@@ -87,7 +87,7 @@ _BARE = (
     "Granite", "Gemma3Text",
 )  # fmt: skip
 _WITHOUT_OUTPUT = frozenset(f"{name}Model" for name in _BARE)
-"""Class names of models that were saved without their output."""
+"""Class names of models that were saved without the output layer."""
 
 
 def _read_gpt2(fields: Fields) -> Config:

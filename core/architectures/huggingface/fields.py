@@ -27,7 +27,7 @@ ACTIVATIONS: Mapping[str, Activation] = {
     "silu": "silu",
     "swish": "silu",
 }
-"""Names of activations in transformers → ours; the first name of each activation is written."""
+"""Names of activations in transformers → names in descriptions; the first name of each activation is written."""
 WRITTEN = {ACTIVATIONS[theirs]: theirs for theirs in reversed(list(ACTIVATIONS))}
 
 

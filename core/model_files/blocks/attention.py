@@ -158,7 +158,7 @@ def _shifted(graph: GraphWriter, scores: str) -> str:
 # keys and values in place, and attends. It replaces about thirty standard nodes (docs/decisions/0010-state.md).
 
 _HEAD_MULTIPLE, _ROTARY_MULTIPLE = 8, 16
-"""Divisors of d_head and rotary_dim and rotary_dim."""
+"""Numbers of which d_head and rotary_dim, respectively, must be multiples."""
 
 
 def _is_fused(context: GraphContext, block: Attention, prefix: str) -> bool:

@@ -1,7 +1,7 @@
 """The recurrence with PyTorch's operators, on any device: only f and c are computed step by step.
 
-Steps do not depend on r and h, which are therefore computed for all steps at once, as are all gradients except the
-gradient through c.
+Steps do not depend on r and h. So r and h, and all gradients except the gradient through c, are computed for all steps
+at once.
 """
 
 from __future__ import annotations
