@@ -43,7 +43,7 @@ def encode(value: Sequence[str | float | None]) -> str:
 
 
 def decode(text: str, kinds: tuple[type | tuple[type, ...], ...]) -> list[Any]:  # Any: the types are checked below
-    """Returns the list that `encode` turned into this text. Raises `InvalidInput` unless the items have these types."""
+    """Returns the list that `encode` turned into this text. `InvalidInput` if an item is not of its type in `kinds`."""
     try:
         if len(text) > MAX_LENGTH:
             raise ValueError

@@ -1,8 +1,8 @@
 """Event logs of jobs and trainings. The events of a log are numbered from 1 without gaps, in commit order.
 
-An event names what changed, without the new figures. Its number is assigned under the row lock of the job or training.
-Every transaction locks targets by id, then measurements by id, then jobs by id. A transaction that appends to the logs
-of several jobs therefore locks these jobs first, in the order of their ids.
+An event names what changed, without the new figures. Event numbers are assigned under the row lock of the job or
+training. Every transaction locks targets by id, then measurements by id, then jobs by id. A transaction that appends to
+the logs of several jobs therefore locks these jobs first, in the order of their ids.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _log_of(owner_id: str) -> _Log:
 
 
 def append(session: Session, owner_id: str, entries: Sequence[Entry], now: datetime) -> int:
-    """Appends events in order. Returns the final event's number; 0 if there are no events or the owner is deleted."""
+    """Appends events in order. Returns the final event's number; 0 for no events, or for a deleted job or training."""
     if not entries:
         return 0
     log = _log_of(owner_id)

@@ -178,7 +178,7 @@ def _is_valid(now: datetime) -> tuple[ColumnElement[bool], ...]:
 
 
 def _is_last(key: ApiKey, valid: Sequence[ApiKey]) -> bool:
-    """Whether the key is valid, and every other valid key expires earlier."""
+    """Whether the key is among the valid keys, and every other valid key expires earlier."""
 
     def lasts_as_long(other: ApiKey) -> bool:
         if other.expires_at is None or key.expires_at is None:

@@ -42,7 +42,7 @@ def bump_version(session: Session) -> None:
 
 
 def version(session: Session) -> int:
-    """Returns the number of revocations so far (`bump_version`)."""
+    """Returns the version of revocations, which every revocation raises by 1 (`bump_version`)."""
     return session.scalars(select(AccessVersion.number)).one_or_none() or 0
 
 

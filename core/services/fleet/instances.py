@@ -33,7 +33,7 @@ class Instances:
 
 
 def admit(session: Session, device: device_queries.OwnDevice, instance: str, now: datetime) -> None:
-    """Records the agent instance that asks for work. Raises `Conflict` if an earlier instance is still running."""
+    """Records the agent instance that asks for work. Raises `Conflict` if another instance is already running."""
     before = None if device.instances is None else Instances(**device.instances)
     online = device.last_seen_at is not None and elapsed_s(device.last_seen_at, now) < ONLINE.total_seconds()
     after = _after(before, instance, now.timestamp(), online=online)

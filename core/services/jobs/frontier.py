@@ -132,8 +132,8 @@ def _apply_result(
     *,
     marked: bool,
 ) -> bool:
-    """Copies the measurement into the candidate and counts the candidate as processed. Returns False if the measurement
-    has no result yet. `marked`: whether a valid launch of the measurement is flagged.
+    """Copies the measurement into the candidate, and counts the candidate as processed in the target's row. Returns
+    False if the measurement has no result yet. `marked`: whether a valid launch of the measurement is flagged.
     """
     if measurement.state == MeasurementState.WANTED:
         return False

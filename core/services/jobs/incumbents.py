@@ -1,8 +1,8 @@
 """Incumbents: the best measured models so far, in jobs that look for a single model over all targets (devices).
 
-A job among published models searches the best model within the limits over all formats and runtimes. Targets with the
-same device and limits share one answer. A target skips models that cannot beat the incumbent, the best model of the
-other targets with this answer. Only the job's best model is measured again.
+A job that searches published models looks for the best model within the limits over all formats and runtimes. Targets
+with the same device and limits share one answer. A target skips models that cannot beat the incumbent, the best model
+of the other targets with this answer. Only the job's best model is measured again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measured models of a target, as the options among which a recommendation chooses."""
+"""Measured models of a target, from which a recommendation chooses."""
 
 from __future__ import annotations
 

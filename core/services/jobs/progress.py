@@ -93,7 +93,7 @@ def is_spent(request: JobRequest, began: datetime | None, now: datetime) -> bool
 
 
 def has_next_step(session: Session, target: Target, now: datetime) -> bool:
-    """Whether `search.advance` can do a step for this target. Every transaction calls this: it must be fast."""
+    """Whether `search.advance` can do a step for this target. This must be fast, because all transactions call it."""
     job = job_queries.find(session, target.job_id)
     if job is None or job.state != JobState.RUNNING or target.state not in ACTIVE_TARGETS:
         return False

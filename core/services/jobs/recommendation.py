@@ -229,7 +229,7 @@ def answer(
 def _best_by_law(
     inputs: RecommendationInputs, genomes: Mapping[str, Genome], architectures: Mapping[str, Document]
 ) -> list[str]:
-    """Returns the ids of the `MAX_CANDIDATES` models with the lowest predicted perplexity, the lowest first."""
+    """Returns the ids of the `MAX_CANDIDATES` models with the lowest predicted perplexities, in ascending order."""
     assert inputs.law is not None
     assert inputs.request is not None
     expected: dict[str, float] = {}

@@ -208,7 +208,7 @@ def _check_model(request: JobRequest) -> None:
 
 
 def _check_narrowing(request: JobRequest) -> None:
-    """Raises `SpaceError` if the values of a gene repeat, which would bloat stored requests. Only older jobs do so."""
+    """Raises `SpaceError` if a gene has repeated values, which bloat stored requests. Older jobs may have them."""
     for gene, choice in request.space.narrow.items():
         seen: set[str] = set()
         for value in choice if isinstance(choice, list) else ():
@@ -223,7 +223,7 @@ def _check_narrowing(request: JobRequest) -> None:
 
 
 def _check_published(request: JobRequest) -> None:
-    """Raises `InvalidInput` for settings not meant for published models, and for published scores in other spaces."""
+    """Raises `InvalidInput` for settings unsupported by published models, and for published scores in other spaces."""
     if request.space.published is None:
         if request.proxy == "published_score":
             raise InvalidInput(

@@ -145,7 +145,7 @@ and because the spread of these launches estimates the device's launch variance.
 
 
 class Sizes(NamedTuple):
-    """Maximum numbers of measurements of one target. A time budget may end the search earlier."""
+    """Maximum numbers of baselines, launches and candidates of one target. A time budget may end the search earlier."""
 
     baselines: int
     baseline_launches: int

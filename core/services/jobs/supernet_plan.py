@@ -1,4 +1,4 @@
-"""Training of a search's supernet: checks at submission, pause and resume with the job, cancellation at the end."""
+"""Training of a search's supernet: checked at submission, paused and resumed with the job, cancelled at the end."""
 
 from __future__ import annotations
 

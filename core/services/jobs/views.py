@@ -1,4 +1,4 @@
-"""Views of a frontier, and of one candidate in full with its blocks, ancestors and files, for the API."""
+"""API views of a frontier, and of one candidate with all details: blocks, ancestors and files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ ANCESTORS = 24
 
 
 def candidate_details(session: Session, principal: Principal, candidate_id: str) -> CandidateDetails:
-    """Returns a candidate in full. Raises `NotFound` for an unknown candidate or another owner's candidate."""
+    """Returns a candidate with all details. Raises `NotFound` for an unknown candidate or another owner's candidate."""
     candidate, job = candidate_of(session, principal, candidate_id)
     target = target_of(session, job, candidate.target_id)
     baseline = baseline_of(session, candidate.target_id)

@@ -122,7 +122,7 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
 
 
 def revoke_device(session: Session, principal: Principal, id_or_name: str, now: datetime) -> Device:
-    """Revokes a device (`fleet.devices.revoke_device`). Its leased launches go to other devices."""
+    """Revokes a device (`fleet.devices.revoke_device`). The device's leased launches go to other devices."""
     device = fleet.revoke_device(session, principal, id_or_name, now)
     end_leases(session, device.id, now)
     return device

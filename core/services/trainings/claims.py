@@ -162,7 +162,7 @@ def start(
     now: datetime,
     ttl_s: float,
 ) -> None:
-    """Marks the run as started. Its loss is then charged an attempt. `trained`: the trained architecture."""
+    """Marks the run as started: a later crash is charged as an attempt. `trained`: the trained architecture."""
     training = lock_claimed(session, training_id, fence)
     training.dataset_digest = dataset_digest
     training.note = ""  # the note said what the training waited for

@@ -60,7 +60,7 @@ class TrainingFiles:
     folder: Path
 
     def listed(self) -> list[TrainingFile]:
-        """Lists the files of the result, of the newest checkpoint, and for TensorBoard."""
+        """Lists the files of the training's result, of the newest checkpoint, and of the logs for TensorBoard."""
         files: list[TrainingFile] = []
         folders = (self.folder / RESULT, *list(checkpoints_in(self.folder).values())[-1:], self.folder / TENSORBOARD)
         for folder in folders:
@@ -73,7 +73,7 @@ class TrainingFiles:
         return files
 
     def file(self, path: str) -> Download:
-        """Returns a listed file for download. `NotFound` for any other path."""
+        """Returns a file of the list `listed()` for download. `NotFound` for any other path."""
         if path not in {listed.path for listed in self.listed()}:
             raise NotFound(f"training {self.training_id} has no file {path!r}; choose a file of its list")
         name = f"{self.training_id}-{path.replace('/', '-')}"

@@ -1,4 +1,4 @@
-"""The folder of a training: checkpoints, log, and the marker of a deletion. Also the limit on an owner's files.
+"""Folder of a training, with checkpoints, log and deletion marker, and the limit on the size of an owner's files.
 
 API and workers share the disk of these folders.
 """
@@ -54,7 +54,7 @@ def deleted_trainings(settings: Settings) -> list[str]:
 
 
 def checkpoints_in(folder: Path) -> dict[int, Path]:
-    """Returns step → folder of the complete checkpoints, ordered by step."""
+    """Returns step → folder of the checkpoint, for complete checkpoints, ordered by step."""
     paths = (folder / CHECKPOINTS).glob(f"{_STEP}*")
     by_step = {int(step): path for path in paths if (step := path.name.removeprefix(_STEP)).isdigit()}
     return dict(sorted(by_step.items()))

@@ -215,8 +215,8 @@ def list_trainings(
     cursor: str | None = None,
     limit: int = 50,
 ) -> TrainingPage:
-    """Lists trainings, newest first: the caller's own, or all for an admin or a viewer. `state`, `job_id` and `digest`
-    filter the list.
+    """Lists trainings, newest first: the caller's own trainings, or all trainings for an admin or a viewer. `state`,
+    `job_id` and `digest` filter the list.
     """
     principal.require(KeyRole.USER, KeyRole.VIEWER)
     filters = {"owner": None if principal.reads_all else principal.owner, "state": state, "job_id": job_id}
@@ -229,7 +229,7 @@ def list_trainings(
 def list_metrics(
     session: Session, principal: Principal, training_id: str, *, after: int = -1, limit: int = 1000
 ) -> MetricPage:
-    """Lists the metrics of steps above `after`, ordered by step."""
+    """Lists the metrics of a training at steps above `after`, ordered by step."""
     training = training_of(session, principal, training_id)
     limit = max(1, min(limit, MAX_METRICS))
     metrics = training_queries.metrics(session, training.id, after=min(after, (1 << 63) - 1), limit=limit + 1)

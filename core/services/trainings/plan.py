@@ -255,7 +255,7 @@ def resources_for(requires: Requirements, settings: Settings) -> Resources:
 def check_served(device: str, queue: str, settings: Settings) -> None:
     """Raises `InvalidInput` if the only worker of an embedded service can never train on this device.
 
-    Other services may get more workers later, so their trainings wait.
+    In other services the training waits, because more workers may start later.
     """
     if not settings.embedded or queue in served_queues(settings):
         return

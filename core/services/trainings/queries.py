@@ -145,7 +145,7 @@ def measured(session: Session, candidate_ids: Collection[str]) -> dict[str, tupl
 
 
 def measured_as(session: Session, owner: str, digest: str) -> list[tuple[Candidate, Target]]:
-    """Returns the owner's measured candidates with this architecture, one per target, newest first."""
+    """Returns the owner's measured candidates with this architecture, one per target of a job, newest first."""
     query = (
         select(Candidate, Target)
         .join(Target, Target.id == Candidate.target_id)

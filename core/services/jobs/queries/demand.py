@@ -167,7 +167,7 @@ def add_launches(
 def add_first(
     session: Session, measurement_id: str, target_id: str | None, device_key: str, purpose: Purpose, now: datetime
 ) -> None:
-    """Adds a wanted launch that devices lease before all others (turn 0)."""
+    """Adds a wanted launch that devices lease before all other launches (turn 0)."""
     row = _launch(measurement_id, target_id, device_key, purpose, now)
     session.execute(insert(Launch), [row | {"id": random_ids("lau", 1)[0]}])
 
@@ -275,7 +275,7 @@ _MARKED = Prepared(
 
 
 def marked(session: Session, measurement_ids: Collection[str]) -> set[str]:
-    """Returns the ids of those measurements that have a valid but flagged launch."""
+    """Returns the ids among `measurement_ids` of measurements with a valid but flagged launch."""
     return {row[0] for row in _MARKED.run(session, {"ids": list(measurement_ids)})} if measurement_ids else set()
 
 

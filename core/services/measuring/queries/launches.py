@@ -259,7 +259,7 @@ _ADD_AND_LEASE_OUT = Prepared(_LEASE_OUT.add_cte(_ADD.cte("made")))
 
 
 def claims_alone(session: Session, device_id: str) -> bool:
-    """Whether the same device has no other claim in progress. Excludes other claims until the transaction ends."""
+    """Whether the device has no other claim in progress. Excludes other claims until the transaction ends."""
     return try_lock_name(session, "device", device_id)
 
 
@@ -299,7 +299,7 @@ _UNPROCESSED = Prepared(_locked(launch_rows(_IDS, Launch.state == REPORTED, resu
 
 
 def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: bool = False) -> list[LaunchRow]:
-    """Locks these launches and returns those that are leased."""
+    """Locks and returns the launches with these ids that are leased."""
     query = _LEASED_AND_FREE if skip_locked else _LEASED_ONES
     return fetch(session, LaunchRow, query, {"ids": list(launch_ids)})
 
@@ -310,7 +310,7 @@ def lock_for_report(session: Session, launch_ids: Collection[str]) -> list[Launc
 
 
 def lock_unprocessed(session: Session, launch_ids: Collection[str]) -> list[LaunchRow]:
-    """Locks these launches and returns, with their results, those whose reports are not processed yet."""
+    """Locks and returns the launches with these ids whose reports are not processed yet, with the launches' results."""
     return fetch(session, LaunchRow, _UNPROCESSED, {"ids": list(launch_ids)})
 
 
@@ -331,7 +331,7 @@ def unprocessed(session: Session, target_id: str | None, limit: int) -> dict[str
 
 
 def unprocessed_targets(session: Session, before: datetime) -> list[str | None]:
-    """Returns targets with unprocessed reports from before `before`; None stands for deleted targets."""
+    """Returns the ids of targets with unprocessed reports older than `before`; None stands for deleted targets."""
     is_late = over(Launch.finished_at, before, MAX_TTL)
     return list(session.scalars(select(Launch.target_id).where(Launch.state == REPORTED, is_late).distinct()))
 
@@ -348,7 +348,7 @@ def fail(session: Session, launch_id: str, reason: str) -> bool:
 
 
 def forget_holder(session: Session, launch_ids: Collection[str]) -> None:
-    """Clears the holders of these locked launches, which were given back unmeasured. Later reports do not count."""
+    """Clears the devices of these locked launches, which were given back unmeasured. Later reports do not count."""
     set_values(session, launch_ids, device_id=None, former_device_id=None)
 
 
@@ -358,7 +358,7 @@ def transfer(session: Session, launch_ids: Collection[str]) -> None:
 
 
 def still_needed(session: Session, launch_ids: Collection[str]) -> set[str]:
-    """Returns the ids of those launches that a running job needs, or that measure an anchor (reference model)."""
+    """Returns the ids of those launches that a running job needs, and of launches of the reference model (anchor)."""
     is_needed = or_(Launch.purpose == Purpose.ANCHOR, needed())
     return set(session.scalars(select(Launch.id).where(any_of(Launch.id, launch_ids), is_needed)))
 
