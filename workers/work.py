@@ -1,7 +1,7 @@
 """Claims and executes waiting work items; Celery's tasks call this module.
 
 A task claims items one after the other, for a few seconds. A thread extends the claim of an item that takes long. If a
-worker dies, its claims expire and other workers claim the items. One rule holds for every kind of work: an exception
+worker dies, the claims expire and other workers claim the items. One rule holds for every kind of work: an exception
 or the death of a worker uses up an attempt; a stop or an unavailable database does not. After `WORK_ATTEMPTS` attempts
 the work is given up.
 

@@ -80,11 +80,11 @@ class _StepAbandoned(Exception):
 
 
 class Trainer:
-    """Runs one training from its latest checkpoint, if any, to the end of its budget.
+    """Runs one training from the latest checkpoint, if there is one, to the end of the budget.
 
     Args:
         folder: run folder (`core.training.run_folder`) with the checkpoints.
-        stop: called between steps; the training stops early if it returns True.
+        stop: called between steps; the training stops early if `stop` returns True.
 
     Raises `InvalidInput` if architecture, data and recipe are incompatible, or a checkpoint is of another training.
     """

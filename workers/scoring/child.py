@@ -3,9 +3,9 @@
     {"architecture": {…}, "proxy": "snip", "seed": 0, "settings": {…}, "device": "cpu", "data": null}
     {"value": 1.25}  or  {"reason": "why this model has no score"}
 
-The process computes on one thread with low priority. When memory runs out, the system kills this process first, so the
-parent process survives. It exits when its standard input closes, also in the middle of a score. It ignores signals to
-the worker's process group, because an exit by a signal would look like a failure.
+The child computes on one thread with low priority. When memory runs out, the system kills the child first, so the
+parent process survives. The child exits when standard input closes, also in the middle of a score, and ignores signals
+to the worker's process group, because an exit by a signal would look like a failure.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A supervisor locks a file in `<home>/supervisors/<host>` while it runs. The syst
 supervisor is killed, so that the files show which supervisors run on this machine. (Containers that share a data folder
 may use the same process ids, but each container has its own host name.)
 
-A run has its own process group, and ends with its supervisor.
+Each run has a separate process group, and is killed when the supervisor ends.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def running(home: Path) -> dict[str, int]:
 
 
 def stop_all(home: Path, timeout_s: float) -> bool:
-    """Stops the supervisors and waits for them; their trainings return to the queue.
+    """Stops all supervisors and waits until they have ended; the supervised trainings return to the queue.
 
     Returns whether all supervisors have ended in time; remaining supervisors end later.
     """
@@ -125,8 +125,8 @@ class FolderLocked(Exception):
 class FolderLock:
     """Lock for exclusive write access to a training's folder.
 
-    The run inherits the open, locked file. The lock becomes free when both supervisor and run have ended. Two runs of
-    a machine therefore never write into the same folder, even if a supervisor was killed before its run.
+    The run inherits the open, locked file. The lock becomes free when both supervisor and run have ended. Therefore two
+    runs on a machine never write into the same folder, even if a supervisor was killed before its run.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Reads a run's status, metrics and result from its folder, incrementally."""
+"""Reads status, metrics and result of a run from the run's folder, incrementally."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m edgefront.workers.training.supervise TRAINING FENCE`: the detached supervisor of one claimed training.
+"""Detached supervisor of a claimed training: `python -m edgefront.workers.training.supervise TRAINING FENCE`.
 
 On SIGTERM the supervisor stops the run, and the training waits in the queue for the next claim.
 """

@@ -233,7 +233,7 @@ class Supervisor:
     def _killed_without_lease(self, process: RunProcess) -> Iterator[None]:
         """Context manager: kills the run when the lease expires, because another worker may then claim the training.
 
-        A thread checks the time of the latest heartbeat, so that a hanging database does not delay the kill.
+        A thread checks the time of the latest heartbeat, so a hanging database does not delay the kill.
         """
         ended = threading.Event()
 

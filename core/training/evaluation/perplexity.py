@@ -176,7 +176,7 @@ def perplexity(
     begin: int | None = None,
     progress: Progress | None = None,
 ) -> Perplexity:
-    """Computes the model's perplexity on a split. The model must be on `device`; its mode is restored.
+    """Computes the model's perplexity on a split. The model must be on `device`; train or evaluation mode is restored.
 
     A text of n tokens has n - 1 predictions, in `evaluation.rows` parallel streams of equal length. A stream begins
     without memory, so a single stream is exact, and each additional stream has less context at its beginning. Results

@@ -6,7 +6,7 @@ Beam search works as in fairseq (Ott et al. 2019); greedy decoding is a beam of 
 2. Among the `beam` best extended translations, those that end with the end token are finished.
 3. The `beam` best extended translations without end token continue, until `beam` translations are finished.
 
-The score of a finished translation is the sum of its tokens' log-probabilities, including the end token, divided by
+The score of a finished translation is the sum of the tokens' log-probabilities, including the end token, divided by
 the translation's length to the power of `length_penalty`.
 """
 
@@ -241,10 +241,10 @@ def translate(
     """Translates every sentence of `source` and scores the best translation of each beam against `target`.
 
     Args:
-        end: token that ends a sentence on both sides.
+        end: token that ends a sentence, in the source and in the translation.
         begin: token before a translation; None: `end`.
         max_length: maximum number of tokens of a translation.
-        rows: number of sentences of one batch.
+        rows: number of sentences per batch.
         sentences: number of sentences to translate, from the first; None: all.
         progress: called with the number of finished sentences and the total.
 

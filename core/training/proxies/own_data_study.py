@@ -62,7 +62,7 @@ class OwnDataStudy:
 
 
 def own_data_study(rows: Sequence[Row], quality: Quality) -> OwnDataStudy | None:
-    """Evaluates the most common model family. Returns None if it has no scaling law, or no perplexity."""
+    """Evaluates the most common model family. Returns None if no scaling law covers the family."""
     if log_perplexity(quality.column, 1.0) is None:
         return None
     usable = [row for row in rows if number_in(row, quality.column) is not None]
