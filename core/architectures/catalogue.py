@@ -308,7 +308,7 @@ _SPACES = (LTS_GPT2, LTS_TRANSFORMER_XL, LTS_OPT, PAR_32, SRUPP, BERT, HYBRID, L
 
 
 def spaces() -> dict[str, SearchSpace]:
-    """Every search space by name."""
+    """Every search space of the catalogue: name → space."""
     return {space.name: space for space in _SPACES}
 
 

@@ -171,18 +171,20 @@ UNSCALED_WIKITEXT_103 = WIKITEXT_103.model_copy(update={"scaled": False})
 
 
 class Output(Part):
-    """The output layer.
+    """Description of the output layer. The field `kind` selects the output:
 
-    tokens         scores of every token of the vocabulary: plain, or with cut-offs the adaptive softmax masked_tokens
-    scores of every token after BERT's transform: a linear layer, the activation and a layer norm pooled         BERT's
-    pooler: tanh of a linear layer on the first position classes        the pooler, and a linear layer to `classes`
-    scores spans          two scores per position: the start and the end of an answer none           the hidden states:
-    for an encoder
+    - tokens: scores of every token of the vocabulary; with cut-offs by an adaptive softmax
+    - masked_tokens: scores of every token after BERT's transform (a linear layer, the activation and a layer norm)
+    - pooled: BERT's pooler, tanh of a linear layer on the first position
+    - classes: scores of `classes` classes, by the pooler and a linear layer
+    - spans: two scores per position, for the start and the end of an answer
+    - none: the hidden states, for an encoder
 
-    `tied`: the output uses the embedding's matrices instead of separate ones in the same shapes. `tied_projections`,
-    for a tied output with a projected embedding: "tails" ties all projections except the head cluster's
-    (Transformer-XL), "all" ties every projection (SRU++ on WikiText-103), "none" ties no projection. `bias`: one per
-    token; if absent, only with cut-offs or for masked_tokens. `logits_scaling`: divisor of the scores (Granite).
+    `tied`: the output uses the embedding's matrices instead of separate matrices in the same shapes.
+    `tied_projections`, for a tied output with a projected embedding: "tails" ties all projections except the head
+    cluster's (Transformer-XL), "all" ties every projection (SRU++ on WikiText-103), "none" ties no projection. `bias`:
+    whether each token has a bias; if absent, only with cut-offs or for masked_tokens. `logits_scaling`: divisor of the
+    scores (Granite).
     """
 
     kind: Literal["tokens", "masked_tokens", "pooled", "classes", "spans", "none"] = "tokens"

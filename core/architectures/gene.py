@@ -173,7 +173,9 @@ def genes_of(block: Block, width: int) -> dict[str, Any] | None:
 class Choice:
     """A kind of block (with the value of `attends` for SRU++), and how such a block sees other tokens (`sees`).
 
-    attention  by attention recurrent  only earlier tokens, by its recurrence pointwise  not at all
+    - attention: by attention
+    - recurrent: only earlier tokens, by the recurrence
+    - pointwise: not at all
     """
 
     kind: str

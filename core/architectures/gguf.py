@@ -1,7 +1,7 @@
 """Maps an architecture to one of llama.cpp's architectures, or reports the fields that the GGUF format cannot express.
 
 Each llama.cpp architecture (`GgufKind`) is a family of models, whose variations are in `KIND_RULES`. A layer of
-llama.cpp is a token mixer (attention or short_conv) and a feed_forward, which are two blocks here.
+llama.cpp is a token mixer (attention or short_conv) and a feed_forward; a description has two separate blocks for them.
 """
 
 from __future__ import annotations

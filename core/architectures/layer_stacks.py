@@ -33,7 +33,7 @@ class LayerStacks(FramedSpace, ABC):
     def size(self) -> int:
         """Number of architectures: the sum, over d_model, vocabulary genes and n_layer, of the number of stacks.
 
-        A stack with attention counts once for each d_head or n_head of the whole model, a stack without attention once.
+        If heads are of the whole model, a stack with attention counts once per d_head or n_head; others count once.
         """
         return self._size
 

@@ -227,7 +227,7 @@ class SearchSpace(ABC):
 
     def repair(self, genome: Genome) -> Genome:
         """Nearest genome of this space: each forbidden value moves to the nearest permitted value, the smaller of two,
-        or to the first permitted value if it is not a number.
+        or to the first permitted value if the forbidden value is not a number.
         """
         return self.operators.decode(self.operators.encode([genome]))[0]
 

@@ -127,7 +127,7 @@ class GgufFile:
         return description
 
     def _vocab_size(self, own: Mapping[str, Any], kind: str) -> int:
-        """Number of listed tokens; without a tokenizer the declared number, or the rows of the embedding."""
+        """Number of tokens in the tokenizer; if missing, the declared number, or the rows of the embedding."""
         tokens = self._fields.get("tokenizer.ggml.tokens")
         if isinstance(tokens, list) and tokens:
             return len(tokens)

@@ -120,7 +120,7 @@ class Tokens:
 
     @classmethod
     def of(cls, shapes: Shapes, run: Pass) -> Tokens:
-        """Numbers of tokens for the blocks of `executed_blocks`."""
+        """Numbers of tokens per sequence in this forward pass, for the blocks of `executed_blocks`."""
         new, memory, decode = run.tokens, past_tokens(shapes, run.memory), run.mode == "decode"
         if not (shapes.is_encoder.any() or shapes.cross_attention.any()):
             return cls(new, new, memory + new, new if decode else memory + new)

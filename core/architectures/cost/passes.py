@@ -1,4 +1,4 @@
-"""The forward pass whose costs are counted. Without numpy, because the command line imports this module."""
+"""Description of a forward pass, to count its costs. Imports no numpy, because the command line imports this module."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _FAMILIES = (decoders, transformer_xl, srupp, translation, bert)
 
 @lru_cache(maxsize=1)
 def named_models() -> Mapping[str, NamedModel]:
-    """Every named model by name, without published models of the Hub."""
+    """Name → named model, without the published models of the Hugging Face Hub."""
     return {model.name: model for family in _FAMILIES for model in family.models()}
 
 

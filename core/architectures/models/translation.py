@@ -2,8 +2,7 @@
 
 SRU++ (arXiv 2102.12459) Table 8 and Appendix B give d, d', the layers and the total sizes. All else is from the code
 that the paper cites (arXiv 2009.07253, asappresearch/imitkd): an embedding of width 256 per language; the output is
-tied to the English embedding. The sizes imply 20,914 tokens of both languages together, here divided equally without a
-source.
+tied to the English embedding. The sizes imply 20,914 tokens of both languages together; we assume equal halves.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ class GenomeOperators(ABC):
         codes[:, self.columns[gene.name]] = self._tables[gene.name].assigned(sets, proposed, draws)
 
     def table(self, name: str, sets: Iterable[Sequence[Value]]) -> Table:
-        """Creates the table of a gene with these sets of permitted values."""
+        """Creates the `Table` of the gene `name` with these sets of permitted values."""
         return Table(self.genes[name].values, self._out_of_space.get(name, ()), list(sets))
 
     def numbers(self, name: str, codes: Codes) -> NDArray[np.int64]:

@@ -38,7 +38,7 @@ class StackGenes(Genes, Protocol):
 
 
 class StackOperators(GenomeOperators):
-    """Operators of stacks. A kind is permitted if the minimum shares can be met when all unassigned blocks attend."""
+    """Operators of stacks. A kind of block is permitted if the unassigned blocks can still meet the minimum shares."""
 
     def __init__(self, space: StackGenes, out_of_space: Mapping[str, Sequence[Value]] | None = None) -> None:
         super().__init__(space, out_of_space)

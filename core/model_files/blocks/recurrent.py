@@ -1,7 +1,7 @@
 """Writes SRU (Lei et al. 2018; Lei 2021, §2) and SRU++ (Lei 2021, §3) into an ONNX graph.
 
-In SRU++ the recurrence's input is attention over few features, whose keys and values are computed from the queries. SRU
-and SRU++ have this elementwise recurrence (Lei 2021, eqs. 2–5):
+In SRU++ the recurrence's input is attention over few features; keys and values are computed from the queries. SRU and
+SRU++ have this elementwise recurrence (Lei 2021, eqs. 2–5):
 
   f[t] = σ(u₁[t] + v₀⊙c[t−1] + b₀)        c[t] = f[t]⊙c[t−1] + (1 − f[t])⊙u₀[t]
   r[t] = σ(u₂[t] + v₁⊙c[t−1] + b₁)        h[t] = r[t]⊙c[t] + (1 − r[t])⊙x[t]
