@@ -1,4 +1,4 @@
-"""Every parameter of an architecture, in one list that both builders, the counts and the files share.
+"""Every parameter of an architecture, in one list that the torch and ONNX builders, the counts and the files share.
 
 D is d_model, A = n_head·d_head, K = n_kv_head·d_head (A unless queries are grouped), f = d_inner, p = d_proj or d_attn.
 A layer norm over w features has 2·w parameters, an RMS norm w. By block:

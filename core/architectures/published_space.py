@@ -32,7 +32,7 @@ MODEL = "model"
 
 @dataclass(frozen=True)
 class PublishedSpace(SearchSpace):
-    """Space of published models with a score.
+    """Search space that is a list of published models with a score.
 
     Models of one architecture take the same time and memory, so the space has only the best-scored model of each.
     """

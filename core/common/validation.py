@@ -160,7 +160,7 @@ def _allowed(item: Mapping[str, Any]) -> str:
 
 
 def _wrong_tag(kind: type[InvalidInput], part: Sequence[str], context: Mapping[str, Any]) -> InvalidInput:
-    """The error for an unknown or missing discriminator of a union."""
+    """Returns the error for an unknown or missing discriminator of a union."""
     field = (*part, context["discriminator"].strip("'"))
     name = ".".join(field)
     if "tag" not in context:

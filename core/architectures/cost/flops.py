@@ -1,4 +1,4 @@
-"""Matrix products of one forward pass and size of its cache, as in both builders: closed formulas over `Shapes`.
+"""Matrix products and cache size of one forward pass, as in the torch and ONNX models: closed formulas over `Shapes`.
 
 The formulas count multiply-accumulates (MACs). `core.architectures.cost.costs` counts two FLOPs for each MAC, and
 `core.measurement.prediction.features` predicts latency from the MACs of each kind. For n new tokens of each of B

@@ -73,7 +73,7 @@ _OF_TYPE: Mapping[str, frozenset[str]] = {
 
 
 def ignored(model_type: str) -> frozenset[str]:
-    """Names of the fields that do not change a model of this type."""
+    """Names of the fields in `config.json` that do not change a model of this type."""
     return _OF_ALL | _OF_GENERATION | _OF_TYPE.get(model_type, frozenset())
 
 
