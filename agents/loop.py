@@ -37,16 +37,16 @@ from edgefront.core.schemas.agent import DeviceFacts, LaunchReport, LeaseItem
 _log = logging.getLogger(__name__)
 
 WAIT_S = 25.0
-"""Seconds that the server may hold a request while there is no work."""
+"""Seconds for which the server may delay its answer while there is no work."""
 _SHUTDOWN_S = 10.0
-"""Seconds to send results and to return launches at the start and the end of a run."""
+"""Maximum seconds for sending results and returning launches at the start and the end of an agent's run."""
 _RETRY_DELAY_S = 30.0
 """Seconds before the next launch if the device cannot measure now."""
 _FLUSH_S = 2.0
-"""Maximum seconds to send waiting results before a launch that uses every core."""
+"""Maximum seconds for sending unsent results before a launch that uses every core."""
 _BUSY_WAIT_S = 300.0
 _BUSY_REST_S = 1800.0
-"""Maximum seconds that a launch waits for better conditions, and the seconds without such waits after a futile one."""
+"""Maximum seconds for which a launch waits for good conditions; and seconds without waiting after a futile wait."""
 _CONDITIONS_INTERVAL_S = 2.0
 
 
@@ -73,8 +73,8 @@ class Agent:
     def run(self) -> None:
         """Runs launches until the agent is drained.
 
-        Raises permanent errors: `Unauthenticated`, `Forbidden`, `Gone`, `ProtocolMismatch` or `CopiedDataFolder` from
-        the server, or `InvalidInput`.
+        Raises the server's permanent errors (`Unauthenticated`, `Forbidden`, `Gone`, `ProtocolMismatch` or
+        `CopiedDataFolder`), and `InvalidInput`.
         """
         keep_to(self.plan.home())
         asyncio.run(self._run())

@@ -47,9 +47,9 @@ class Context:
     metrics: Metrics
     slow: SlowWork
     fits: Fits
-    """Cache of fitted predictors, valid until something new is measured."""
+    """Cache of fitted predictors of latency and memory, valid until a new measurement arrives."""
     checks: anyio.CapacityLimiter
-    """Threads for readiness checks, which may hang."""
+    """Limits the number of threads of readiness checks, because a check may hang."""
     loop: asyncio.AbstractEventLoop
 
     def changed(self) -> None:
@@ -67,7 +67,7 @@ class Context:
         return result
 
     def call_device(self, device_id: str) -> None:
-        """Wakes a device that waits for work, after its state has changed. Thread-safe."""
+        """Ends a device's wait for work after the device's state has changed. Thread-safe."""
         self.loop.call_soon_threadsafe(self.room.call, (key_of_device(device_id),))
 
     def stop(self) -> None:

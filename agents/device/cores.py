@@ -40,7 +40,7 @@ class CorePlan:
     order: tuple[int, ...]
     cores: tuple[Core, ...]
     quota: Quota | None = None
-    """CPU quota of the process's control groups. Launches are marked if the quota is less than one core."""
+    """CPU quota of the process's control groups. Measurements are marked if the quota is less than one core."""
 
     @classmethod
     def of_device(cls, pool: Iterable[int] | None = None, system: Path = SYSTEM) -> CorePlan:
@@ -67,16 +67,16 @@ class CorePlan:
 
     @property
     def max_mhz(self) -> int:
-        """Highest clock among the measuring cores, MHz; 0 if the system reports none."""
+        """Highest clock among the measuring cores, MHz; 0 if the system reports no clocks."""
         return max((core.max_mhz for core in self.cores if core.number in self.order), default=0)
 
     @property
     def count(self) -> int:
-        """Maximum number of measuring threads."""
+        """Maximum number of threads of a measured model."""
         return len(self.order)
 
     def measuring(self, threads: int) -> tuple[int, ...]:
-        """Returns the cores to which a child with this number of threads is pinned."""
+        """Returns the cores to which a measured process with this number of threads is pinned."""
         return tuple(sorted(self.order[:threads]))
 
     def pinned(self, threads: int) -> tuple[int, ...]:
@@ -101,7 +101,7 @@ class CorePlan:
 
 
 def parse_cores(text: str) -> tuple[int, ...]:
-    """Returns the core numbers in a list such as `2,4-6`. Raises `InvalidInput` for any other text."""
+    """Parses a list of core numbers such as `2,4-6`. Raises `InvalidInput` for any other text."""
     cores = numbers(text)
     if not cores:
         raise InvalidInput(
@@ -116,7 +116,7 @@ def available_cores(system: Path = SYSTEM) -> tuple[Core, ...]:
 
 
 def ranked(cores: Iterable[Core]) -> tuple[int, ...]:
-    """Returns the numbers of the cores in the order in which measuring uses them."""
+    """Returns the numbers of the cores in the order in which measurements use the cores."""
     first: list[int] = []
     second: list[int] = []
     used: set[int] = set()
@@ -172,7 +172,7 @@ def _number(path: Path) -> int:
 
 
 def numbers(text: str) -> list[int]:
-    """Returns the numbers in a list such as `0,4-6`; an empty list for any other text."""
+    """Parses a list of numbers such as `0,4-6`; returns an empty list for any other text."""
     try:
         spans = [(part.split("-")[0], part.split("-")[-1]) for part in text.strip().split(",")]
         return [number for low, high in spans for number in range(int(low), int(high) + 1)]
@@ -197,7 +197,7 @@ _MANAGED_DRIVERS = frozenset({"intel_pstate", "amd-pstate-epp"})
 _THERMAL = Path("/sys/class/thermal")
 _WINDOW_S = 0.2
 _LITTLE_LOAD = 0.5
-"""Number of busy cores that do not delay a launch: the background load of this agent and of every system."""
+"""Number of busy cores that is ignored as background load of this agent and the system."""
 
 
 class Conditions:

@@ -30,12 +30,12 @@ _SIZE = 512
 _COPIED_BYTES = 32 << 20
 _ROUNDS = 20
 _GPU_SIZE, _GPU_COPIED_BYTES = 4096, 512 << 20
-"""Size of the square matrices. They give every multiprocessor of the largest GPUs several tiles, and copies are larger
-than the caches.
+"""Size of the square matrices, several tiles for every multiprocessor of the largest GPUs; and number of copied bytes,
+which exceeds GPU caches.
 """
 _GPU_ROUND, _GPU_S = 4, 0.5
-"""Calls between two timing events, which hides the launch time of one call; and duration of the rounds in seconds,
-because an idle GPU raises its clock only under load.
+"""Calls between two timing events (several, to hide the launch time of one call); and duration of all rounds in seconds
+(long, because an idle GPU raises its clock only under load).
 """
 _GPU = "cuda"
 _TIMEOUT_S = 60.0
@@ -43,8 +43,8 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VE
 
 
 def kernel_facts(plan: CorePlan, *, gpu: bool = False) -> dict[str, Fact]:
-    """Returns the benchmark results of the fastest measuring core and, with `gpu`, of the GPU, and the highest clock of
-    the measuring cores. Unknown values are left out.
+    """Returns the benchmark results of the fastest measuring core, the highest clock of the measuring cores and, with
+    `gpu`, the benchmark results of the GPU. Unknown values are left out.
     """
     facts: dict[str, Fact] = {MAX_MHZ: plan.max_mhz} if plan.max_mhz else {}
     # The agent's own core is the last one used for measuring: a slow one if the processor has two kinds.
@@ -86,9 +86,9 @@ def core_reached() -> dict[str, float]:
 def gpu_reached(
     device: torch.device, size: int = _GPU_SIZE, copied_bytes: int = _GPU_COPIED_BYTES, seconds: float = _GPU_S
 ) -> dict[str, float]:
-    """Returns the speed of a GPU: 10⁹ operations per second in float32 (with TF32 if supported) and in the faster of
-    float16 and bfloat16, and 10⁹ bytes per second copied within the device. Leaves out a benchmark that fails, for
-    example for lack of memory.
+    """Returns the speeds of a GPU: 10⁹ operations/s in float32 (with TF32 if supported), 10⁹ operations/s in the faster
+    of float16 and bfloat16, and 10⁹ bytes/s copied within the GPU. Leaves out a benchmark that fails, for example for
+    lack of memory.
     """
     import torch
 
@@ -125,7 +125,7 @@ def _best_s(work: Callable[[], object]) -> float:
 
 
 def _best_torch_s(work: Callable[[], object], device: torch.device, seconds: float) -> float:
-    """Seconds per call in the fastest round, timed by the GPU's own clock if the device is a GPU."""
+    """Returns the seconds per call of `work` in the fastest round, timed on a GPU by the GPU's clock."""
     work()  # the first call loads the kernel
     best, end = float("inf"), float("inf")
     while True:

@@ -36,7 +36,7 @@ def strict_malloc() -> bool:
 
 
 def ordinary_malloc() -> bool:
-    """Returns malloc to glibc's normal state: the mmap threshold is at its maximum, the heap keeps freed memory."""
+    """Resets malloc to glibc's usual behaviour: the mmap threshold is at its maximum, the heap keeps freed memory."""
     return _mallopt(32 << 20, 64 << 20)
 
 
@@ -48,7 +48,7 @@ def _mallopt(mmap_threshold: int, trim_threshold: int) -> bool:
 
 
 def grow_heap(size: int) -> None:
-    """Grows the heap to `size` bytes of touched pages, as after a forward pass that allocated this much."""
+    """Grows the heap to `size` bytes of touched pages, as after a forward pass that allocated `size` bytes."""
     libc = _libc()
     block = 8 << 20
     blocks = [libc.malloc(block) for _ in range(max(1, -(-size // block)))]
@@ -98,7 +98,7 @@ def reset_high_water() -> bool:
 
 
 def private_data_bytes() -> int:
-    """Private writable memory of this process in bytes, touched or not; RLIMIT_DATA limits this value."""
+    """Private writable memory of this process in bytes, including untouched pages; RLIMIT_DATA limits this value."""
     match = re.search(r"^VmData:\s+(\d+) kB", _status(), re.MULTILINE)
     return 1024 * int(match[1]) if match else 0
 

@@ -93,12 +93,12 @@ def class_facts(facts: DeviceFacts) -> dict[str, Fact]:
 
 
 def as_name(text: str) -> str:
-    """Removes the characters that `core.schemas.agent.Name` forbids from `text`."""
+    """Returns `text` without the characters that `core.schemas.agent.Name` forbids."""
     return " ".join(re.sub(r"[^\w .:@()+,/\-]", " ", text).split())[:100] or "device"
 
 
 def runtimes(ending: threading.Event | None = None) -> tuple[RuntimeFacts, ...]:
-    """Tests each runtime in a separate process and returns those that work on this device."""
+    """Tests each runtime in a separate process and returns the runtimes that work on this device."""
     names: list[Runtime] = [name for name in get_args(Runtime) if not_installed(name) is None]
     with ThreadPoolExecutor(len(get_args(Runtime)), thread_name_prefix="probe") as threads:
         tested = threads.map(lambda name: try_runtime(name, ending), names)

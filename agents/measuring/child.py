@@ -128,7 +128,7 @@ class Generations:
         return self._generator.finite()
 
     def samples(self) -> GenerationSamples:
-        """Returns the times of the generations since `begin` and their energy per token."""
+        """Returns the times and the energy per token of the generations since `begin`."""
         assert self._meter is not None
         made, (joules, source) = self._made, self._meter.read()
         tokens = len(made) * self._protocol.new_tokens * self._protocol.batch
@@ -212,7 +212,7 @@ def _run(
 
 
 def _apply_limits(request: LaunchRequest) -> None:
-    """Pins this process to its cores and limits its memory."""
+    """Pins this process to the cores of the request and limits this process's memory."""
     keep_to(request.cores)
     # A GPU's driver reserves far more address space than a model needs; on GPUs only the measured peak is compared
     # with the limit.
@@ -225,9 +225,9 @@ def _apply_limits(request: LaunchRequest) -> None:
 
 
 MAX_WAITED_SHARE = 0.1
-"""Passes are disturbed if they waited for a core for more than this share of their time."""
+"""Forward passes count as disturbed if they waited for a core for more than this share of their time."""
 MIN_WAITED_S = 0.001
-"""Shorter waits in seconds are the system's own: another computing process takes a core for milliseconds at a time."""
+"""Maximum wait in seconds that is ignored: only other computing processes take a core for milliseconds."""
 _TASKS = Path("/proc/self/task")
 
 
@@ -252,8 +252,8 @@ class Disturbance:
         self._began = time.perf_counter()
 
     def facts(self) -> dict[str, Fact]:
-        """Returns involuntary context switches, page faults, the share of time for which the threads together waited
-        for a core (if known), and a description of bad conditions, if any.
+        """Returns the number of involuntary context switches and page faults, the share of time for which all threads
+        together waited for a core (if known), and a description of bad conditions (if any).
         """
         wall_s = time.perf_counter() - self._began
         waited_s = self._waited()
@@ -267,7 +267,7 @@ class Disturbance:
         return facts
 
     def _waited(self) -> float | None:
-        """Seconds for which this process's threads waited for a core since a fixed start; None if unknown."""
+        """Seconds for which this process's threads together have waited for a core; None if unknown."""
         waited = _run_queue_s(self._tasks)
         if waited is None and self._protocol.threads == 1 and Provider(self._protocol.provider).on_processor:
             waited = time.perf_counter() - time.process_time()
@@ -305,7 +305,7 @@ def _counts() -> dict[str, int]:
 
 
 def main() -> None:
-    """Reads a request from standard input, writes the result to standard output, and exits without closing the
+    """Reads a request from standard input, writes the launch's result to standard output, and exits without closing the
     runtime.
     """
     request = LaunchRequest.model_validate_json(sys.stdin.buffer.readline())

@@ -17,7 +17,7 @@ POWERCAP = Path("/sys/class/powercap")
 
 
 class EnergyMeter:
-    """Adds up the energy that is used within the `with` blocks of this object."""
+    """Adds up the energy that this machine uses within the `with` blocks of this object."""
 
     def __init__(self, provider: str, powercap: Path = POWERCAP) -> None:
         self._on_nvidia = Provider(provider).on_nvidia

@@ -42,8 +42,9 @@ from edgefront.core.measurement.protocol import Runtime
 from edgefront.core.measurement.record import LaunchResult
 
 _ROOT = Path(__file__).absolute().parents[3]
-"""The folder that contains the package `edgefront`. In a source tree its subpackages are links, so links are not
-resolved."""
+"""The folder that contains the package `edgefront`. Links are not resolved, because in a source tree the subpackages
+are links.
+"""
 _STOP_TIMEOUT_S = 5.0
 
 
@@ -173,7 +174,7 @@ class AgentGone(Exception):
 
 
 def serve(control: socket.socket, lock: Path) -> None:
-    """Handles launch requests until the socket closes."""
+    """Runs the launches that the agent requests over the socket, until the socket closes."""
     reader = control.makefile("r", encoding="utf-8")
     _send(control, {"ready": True})
     for line in reader:

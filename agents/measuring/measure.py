@@ -85,7 +85,7 @@ def _oom_kills() -> int:
 
 
 def _converse(process: subprocess.Popen[bytes], request: LaunchRequest) -> bytes | None:
-    """Sends the request and returns the child's standard output; None if the child does not finish in time."""
+    """Sends the request to the child and returns the child's standard output; None if the time limit passes first."""
     assert process.stdin is not None
     assert process.stdout is not None
     late = threading.Event()
@@ -306,7 +306,7 @@ class Measurer:
 
 
 _CHOICES = frozenset(MeasurementProtocol.model_fields)
-"""Fields of a refusal that are about the protocol. A refusal with any other field is about the file."""
+"""Names of protocol fields. A refusal that names any other field is about the file."""
 _VOCABULARY = ("tokens", "masked_tokens")
 
 
@@ -342,7 +342,7 @@ def _state(architecture: Architecture, protocol: MeasurementProtocol, item: int)
 
 
 _BUILDS = {"dtype": "float32", "weights": "full"}
-"""Protocol fields that choose between builds of an architecture, each with the only value allowed for a file."""
+"""Protocol fields that select how an architecture is built → the only value that is allowed for a file."""
 
 
 def read_file(path: Path, protocol: MeasurementProtocol) -> GgufHeader | None:

@@ -30,7 +30,7 @@ _POLL_S = 0.002
 
 
 class PeakMemoryMeter:
-    """Measures a model's peak memory. Call `start`, `built`, `read` in this order, in the model's process."""
+    """Measures a model's peak memory. Call `start`, `built` and `read` in this order, in the process of the model."""
 
     method: MemoryMethod
     _build_peak = 0
@@ -157,7 +157,7 @@ class ResidentMeter(PeakMemoryMeter):
 
 
 class AllocatorMeter(PeakMemoryMeter):
-    """Peak of PyTorch's CUDA allocator: weights and activations, exact to the byte."""
+    """Measures the peak of PyTorch's CUDA allocator: weights and activations, exact to the byte."""
 
     method = "allocator"
 
@@ -182,7 +182,7 @@ class AllocatorMeter(PeakMemoryMeter):
 
 
 class DeviceMeter(PeakMemoryMeter):
-    """Used memory of the GPU, polled while the model is built and run."""
+    """Measures the used memory of the GPU, polled while the model is built and run."""
 
     method = "device"
 

@@ -279,6 +279,6 @@ async def repeat(what: str, step: Callable[[], Awaitable[None]]) -> NoReturn:
 
 AFTER_FAILURE_S = 5.0
 FOREVER = RetryPolicy()
-"""Retry policy for leases, reports and enrolment: without end, because the agent waits for its server."""
+"""Retry policy for leases, reports and enrolment: without time limit, because the agent waits for the server."""
 BRIEF = RetryPolicy(base_s=0.2, cap_s=2.0, total_s=8.0)
-"""Retry policy for requests that are useless when late: the start of a launch, and returning launches at the end."""
+"""Retry policy for requests that are useless when late: reporting the start of a launch, and returning launches."""

@@ -1,4 +1,4 @@
-"""The device's credential: received once for an enrolment token, stored in a file that only its owner can read."""
+"""The device's credential: received once for an enrolment token, and stored in a file readable only by its owner."""
 
 from __future__ import annotations
 

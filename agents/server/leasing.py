@@ -205,7 +205,7 @@ _HEARTBEAT_S = 10.0
 
 @dataclass
 class Lease:
-    """A lease whose results have not all reached the server."""
+    """A lease of launches, kept until the server has the results of all its launches."""
 
     lease_id: str
     heartbeat_s: float
@@ -222,7 +222,7 @@ class LeasedItems:
 
     @property
     def waiting(self) -> int:
-        """Launches that have not started."""
+        """Number of leased launches that have not started."""
         return len(self._queue)
 
     def add(self, answer: LeaseResponse) -> Lease | None:
@@ -236,7 +236,7 @@ class LeasedItems:
         return lease
 
     def lease_of(self, launch_id: str) -> str | None:
-        """Id of the lease of an unfinished launch; None if the lease has ended."""
+        """Returns the id of the lease of an unfinished launch; None if the lease has ended."""
         return next((id_ for id_, lease in self.leases.items() if launch_id in lease.unfinished), None)
 
     def begin(self) -> LeaseItem | None:

@@ -18,7 +18,7 @@ from edgefront.api.http.root_path import own_path
 from edgefront.core.common.errors import EdgefrontError, TooLarge
 
 PUBLIC_BYTES = 16 << 10
-"""Maximum body of a request without a key, bytes. A sign-in has some hundred bytes."""
+"""Maximum size of the body of a request without a key, bytes. A sign-in has some hundred bytes."""
 ENROL_BYTES = 128 << 10
 """Maximum body of an enrolment in bytes, read before its token is checked. A device's facts take at most half."""
 

@@ -23,13 +23,13 @@ AWAY_S = 1.0
 CALLED_AT_ONCE = 8
 """Number of devices that are woken per requested device key and poll."""
 RETRIES_PER_S = 16.0
-"""Number of waiting devices per second that check again without being woken, because refinements have no rows in the
-table of requested launches.
+"""Number of waiting devices per second that look for work without being woken, because some work (refinements of
+earlier measurements) has no rows in the database table of requested launches.
 """
 
 OF_DEVICE = 4
-"""Maximum number of waiting requests of one device: its agent sends one, and another after a lost connection. A further
-request ends the oldest.
+"""Maximum number of waiting requests of one device. Its agent sends one request, and another after a lost connection; a
+further request ends the oldest request.
 """
 
 _log = logging.getLogger("edgefront.api")

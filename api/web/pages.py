@@ -185,7 +185,7 @@ words = {name: f"{text[:1].upper()}{text[1:].removesuffix('.')}." for name, text
 
 
 def term(shown: str, says: str) -> Markup:
-    """Returns HTML that shows the word `shown`, and the explanation `says` on hover or (`shared/terms.js`) on tap."""
+    """Returns HTML that shows the word `shown`, and the explanation `says` on hover or (`shared/terms.js`) press."""
     return Markup('<button type="button" class="term" title="{}">{}</button>').format(says, shown)
 
 

@@ -25,7 +25,7 @@ SERVER_AWAY = 5
 REFUSED = 6
 NOTHING_FITS = 10
 DISAGREES = 11
-"""Exit codes of the command line. Codes 7 to 9 belong to the agent."""
+"""The last of the exit codes of the command line above. Codes 7 to 9 belong to `edgefront agent`."""
 
 TABLE = (
     (OK, "done"),

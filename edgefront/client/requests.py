@@ -161,7 +161,7 @@ def generation_fields(
     """Returns the protocol fields that are set. Each of the `options` (`prompt`, `new`, `context`, `latency`) implies
     mode generate.
 
-    `lengths` are `sequence_length` and `memory_length`, which a generation calls `--prompt` and `--context`. A textual
+    `lengths` are `sequence_length` and `memory_length`; a generation uses `--prompt` and `--context` instead. A textual
     `context` (several contexts) sets no field. Raises `ProtocolError` for an option of another mode.
     """
     options = {name: value for name, value in options.items() if value is not None}
@@ -225,7 +225,9 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "epsilon": 0.0,
     },
 }
-"""Published searches: LTS (arXiv 2203.02094, Appendix B). Its embedding, k = 4, is the default of its spaces."""
+"""Published searches: LTS (arXiv 2203.02094, Appendix B). The default of the LTS search spaces is the embedding of
+these searches (k = 4).
+"""
 _POPULATION_SETTINGS = {"population", "parents", "mutants", "crossovers"}
 """Settings of LTS that must be consistent with each other."""
 

@@ -69,7 +69,7 @@ class Transport:
         return self  # copies of a job share its connections
 
     def ask(self, kind: type[Answer], method: str, path: str, **sent: Any) -> Answer:
-        """Sends a request (arguments of `request`) and returns the response as this model or list of models."""
+        """Sends a request (arguments of `request`) and returns the response parsed as `kind`."""
         content = self.request(method, path, **sent).content
         items = get_args(kind)
         with self.reading(f"a list of {items[0].__name__}" if items else kind.__name__):

@@ -30,7 +30,7 @@ class GgufFile(BaseModel):
     """The files of one model; llama.cpp gets the first file's path."""
     vocab_size: Annotated[int, Field(ge=1)]
     keeps_state: bool
-    """Whether llama.cpp may be unable to remove a token from its state (`core.model_files.gguf_header`)."""
+    """Whether llama.cpp may be unable to remove a token from the model's state (`core.model_files.gguf_header`)."""
 
 
 class LaunchRequest(BaseModel):
@@ -55,7 +55,7 @@ class LaunchRequest(BaseModel):
 
     @property
     def subject(self) -> Architecture | Path:
-        """Returns the architecture or the path of the file that is measured."""
+        """Returns what is measured: an architecture, or the path of a file."""
         if self.architecture is not None:
             return Architecture.parse(self.architecture)
         if self.gguf_file is not None:
@@ -66,7 +66,7 @@ class LaunchRequest(BaseModel):
 
 
 class Model(Protocol):
-    """A model built for one launch, with its inputs bound."""
+    """A model built for one launch, with the inputs bound."""
 
     versions: dict[str, str]
     """Versions of the libraries and runtime settings that explain the figures; complete after the passes."""
@@ -76,7 +76,7 @@ class Model(Protocol):
     """
 
     def forward_ms(self) -> float:
-        """Runs one full forward pass over the input. Returns the wall time in ms, device work included."""
+        """Runs one full forward pass over the input. Returns the wall time in ms, including the device's work."""
 
     def release(self) -> None:
         """Frees the outputs of the previous pass, as a calling program would. Called before every pass."""
@@ -86,12 +86,12 @@ class Model(Protocol):
 
 
 class Generated(NamedTuple):
-    """Times of one generation, ms."""
+    """Times of one generation (all new tokens), ms."""
 
     first_ms: float
     """Time from the prompt to the first token, including the selection of the token."""
     further_ms: float
-    """Time of all tokens after the first together."""
+    """Total time of all tokens after the first."""
 
 
 class Generator(Protocol):
@@ -105,7 +105,7 @@ class Generator(Protocol):
         """Returns the tokens of the latest generation, [batch, new_tokens]."""
 
     def prepare(self) -> None:
-        """Prepares the state of the context for one generation; this step's time and energy do not count."""
+        """Prepares the state after the context for one generation. Time and energy of this step are not measured."""
 
     def generate(self) -> Generated:
         """Runs one generation from the state that `prepare` made, and returns its times."""
@@ -160,7 +160,7 @@ def library(runtime: Runtime) -> Library:
 
 
 def prepare_recurrence(runtime: Runtime, device: str) -> None:
-    """Prepares the recurrence kernels that PyTorch does not include, for launches of models with recurrences."""
+    """Prepares, before launches of models with recurrences, the recurrence kernels that PyTorch does not include."""
     if runtime == "pytorch":
         from edgefront.core.nn.recurrence import prepare
 

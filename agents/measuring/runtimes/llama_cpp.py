@@ -32,10 +32,10 @@ from edgefront.core.model_files.gguf import cached_gguf
 
 _ERRORS_ONLY = 1
 _LOG_S = 2.0
-"""Maximum seconds to wait for the reason in llama.cpp's log."""
+"""Maximum seconds to wait for an error message in llama.cpp's log."""
 _ERROR = re.compile(r" E (?:\w+: +)?(?:error loading model: |failed to initialize the context: )?(.*)")
 _GROWING = 16
-"""Decode passes of a convolution before the earlier tokens are evaluated again."""
+"""Maximum number of decode passes before the earlier tokens are evaluated again, for models with convolutions."""
 _KV_CACHES: Mapping[KvCache, Any] = {
     "f32": xllamacpp.ggml_type.GGML_TYPE_F32,
     "f16": xllamacpp.ggml_type.GGML_TYPE_F16,
@@ -91,7 +91,7 @@ class _Loaded:
         self.versions = {"xllamacpp": xllamacpp.__version__, "gguf": version("gguf"), "numpy": np.__version__}
 
     def release(self) -> None:
-        """Does nothing: the server keeps its buffers."""
+        """Does nothing, because the server keeps the buffers."""
 
     def _timed(self, request: dict[str, Any], past: int) -> tuple[dict[str, Any], float, float]:
         """Returns the server's response, and llama.cpp's times (ms) for the prompt and for all later tokens, checked

@@ -55,7 +55,7 @@ _PROFILED = {"float32": "float", "bfloat16": "bfloat16", "float16": "float16"}
 
 
 def providers() -> dict[str, str]:
-    """Returns the execution providers of this build: name in protocols (`cpu`, `cuda` …) → ONNX Runtime's name."""
+    """Returns this build's execution providers: name in protocols (`cpu`, `cuda` …) → name in ONNX Runtime."""
     return {name.lower().removesuffix(_SUFFIX): name for name in ort.get_available_providers()}
 
 
@@ -98,7 +98,7 @@ def build(request: LaunchRequest) -> OnnxModel:
 
 
 def generator(request: LaunchRequest) -> Generator:
-    """Builds the generator of a request of mode generate."""
+    """Builds the generator of a request with mode `generate`."""
     from edgefront.agents.measuring.runtimes.onnx_runtime import OnnxGenerator
 
     return OnnxGenerator(request)
@@ -150,7 +150,7 @@ def session_options(protocol: MeasurementProtocol) -> Any:
 
 class OnnxModel:
     """A session with inputs and outputs bound on the provider's device, so that a pass copies nothing. All passes do
-    the same work, because every pass reads the same state tensors and discards its output state.
+    the same work, because every pass reads the same state tensors and discards the output state.
     """
 
     def __init__(self, request: LaunchRequest, options: Any = None) -> None:
@@ -204,7 +204,7 @@ class OnnxModel:
 
 
 def versions(protocol: MeasurementProtocol) -> dict[str, str]:
-    """Returns versions of the libraries and settings that explain the figures."""
+    """Returns the versions of libraries, and the settings, that explain the measured figures."""
     packages = {"onnxruntime": ort.__version__, "onnx": onnx.__version__, "numpy": np.__version__}
     # TensorRT's default is the same.
     return {**packages, "tf32": _CUDA["use_tf32"]} if Provider(protocol.provider).on_nvidia else packages
@@ -369,7 +369,7 @@ class OnnxGenerator:
         return {name: kept[name] for name in longer}, kept
 
     def _next(self) -> dict[str, Any]:
-        """Returns the output state of the previous pass."""
+        """Returns the output state of the previous pass, by the names of the next pass's inputs."""
         state = {name.removeprefix(_NEXT): value for name, value in zip(self._outputs, self._after, strict=True)}
         return {name: value for name, value in state.items() if name in self._types}
 

@@ -1,4 +1,4 @@
-"""Runs models with OpenVINO: an architecture's ONNX graph with weights from the cache, or any ONNX file."""
+"""Runs models with OpenVINO: an architecture's ONNX graph with weights from the weight cache, or any ONNX file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FLOATS = frozenset({"f32"})
 
 
 def providers() -> dict[str, str]:
-    """Returns the available devices: name in protocols (`cpu`, `gpu`, `gpu_1`, `npu`) → OpenVINO's name."""
+    """Returns the available devices: name in protocols (`cpu`, `gpu`, `gpu_1`, `npu`) → name in OpenVINO."""
     devices = {name.lower().replace(".", "_"): name for name in ov.Core().available_devices}
     return {name: device for name, device in devices.items() if name not in _VIRTUAL}
 
@@ -58,8 +58,8 @@ def facts() -> dict[str, Any]:
 def computes_in(number_format: NumberFormat, request: LaunchRequest) -> bool:
     """Whether the request's device computes the model's linear layers in this number format, tested by a forward pass.
 
-    OpenVINO accepts graphs in types for which a device has no kernels and computes in another type, so the types of the
-    compiled model are checked. bfloat16 graphs crash instead of being refused (2026.4).
+    OpenVINO accepts graphs in types for which a device has no kernels, and computes in another type. So the test checks
+    the types of the compiled model. bfloat16 graphs crash instead of being refused (OpenVINO 2026.4).
     """
     if number_format == "bfloat16":
         return False
@@ -75,8 +75,8 @@ def computes_in(number_format: NumberFormat, request: LaunchRequest) -> bool:
 
 
 class OpenVinoModel:
-    """A compiled model with its inputs set. All passes do the same work, because every pass reads the same state
-    tensors and discards its output state.
+    """A compiled model with the inputs set. All passes do the same work, because every pass reads the same state
+    tensors and discards the output state.
     """
 
     def __init__(self, request: LaunchRequest) -> None:
@@ -107,7 +107,7 @@ class OpenVinoModel:
         return all(is_finite(self._request.get_tensor(item).data) for item in self._compiled.outputs)
 
     def types_of_products(self) -> frozenset[str]:
-        """Returns the types in which the kernels of linear layers compute, by OpenVINO's names."""
+        """Returns OpenVINO's names of the types in which the kernels of linear layers compute."""
         facts = [node.get_rt_info() for node in self._compiled.get_runtime_model().get_ops()]
         return frozenset(
             str(fact[_COMPUTES_IN].value) for fact in facts if _LAYER in fact and fact[_LAYER].value in _PRODUCTS
@@ -170,7 +170,7 @@ class OpenVinoGenerator:
         return is_finite(self._last.get_tensor(self._scores).data)
 
     def _after(self) -> dict[str, Any]:
-        """Returns the output state of the previous pass."""
+        """Returns the output state of the previous pass, by the names of the next pass's inputs."""
         names = [name for name in self._inputs if _NEXT + name in self._outputs]
         return {name: self._last.get_tensor(self._outputs[_NEXT + name]) for name in names}
 

@@ -42,7 +42,7 @@ def start_device(provider: str) -> None:
 
 
 def computes_in(_: NumberFormat, request: LaunchRequest) -> bool:
-    """Whether the request's device runs the model in the model's own number format. PyTorch casts nothing."""
+    """Whether the request's device runs the model in the model's number format, to which PyTorch always keeps."""
     try:
         model = TorchModel(request)
         model.forward_ms()
@@ -105,7 +105,7 @@ class _Loaded:
 
 class TorchModel(_Loaded):
     """Runs forward passes in inference mode. All passes do the same work, because every pass reads the same state
-    tensors and discards its output state.
+    tensors and discards the output state.
     """
 
     def __init__(self, request: LaunchRequest) -> None:

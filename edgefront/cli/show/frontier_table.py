@@ -136,7 +136,7 @@ def quality_header(predictions: Iterable[PredictedView | ComparedArchitecture | 
 
 
 def header_of(references: Iterable[str | None]) -> str:
-    """Returns the heading of a column whose predictions are relative to the models `references`."""
+    """Returns the heading of a column of predictions, given the models to which the predictions are relative."""
     names = sorted({reference for reference in references if reference is not None})
     return f"{HEADER}, {' or '.join(names)} = 1" if names else HEADER
 

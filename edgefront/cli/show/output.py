@@ -50,7 +50,7 @@ def print_event(event: BaseModel) -> None:
 
 
 def json_text(value: Any, stream: TextIO, *, line: bool = False) -> str:
-    """Returns the value as a JSON document; ASCII only if the stream is not UTF-8."""
+    """Returns the value as a JSON document, in pure ASCII if the stream's encoding is not UTF-8."""
     escaped = not (stream.encoding or "").lower().startswith("utf")
     return json.dumps(to_jsonable_python(value, fallback=str), indent=None if line else 2, ensure_ascii=escaped) + "\n"
 
@@ -80,7 +80,7 @@ def milliseconds(value: float | None, half_width: float | None = None) -> str:
 
 
 MARK = "!"
-"""The mark after the latency of a marked candidate."""
+"""The mark after a latency that is doubtful (`MARKED`)."""
 MARKED = f"{MARK} measured under conditions out of the ordinary, or after the device's anchor moved"
 
 

@@ -176,7 +176,7 @@ def _stock_predictions(target: TargetEstimate, model: str) -> str:
 
 
 def _count(count: Count) -> str:
-    """Formats a count, or a range of counts: `57`, or `57 to 102`."""
+    """Formats a number, or a range of numbers: `57`, or `57 to 102`."""
     return str(count.expected) if count.expected == count.at_most else f"{count.expected} to {count.at_most}"
 
 

@@ -111,8 +111,8 @@ def notes(view: ChoicesView) -> list[str]:
 
 
 def choices_table(rows: Sequence[tuple[str, ChoiceView]], benchmark: str, *, every: bool = True) -> Table:
-    """Returns a table with one row per choice (model, format and runtime); without `every` only the six main
-    columns.
+    """Returns a table with one row per choice (model, format and runtime); without `every`, the table has only the six
+    main columns.
     """
     generates = any(choice.candidate.token_ms is not None for _, choice in rows)
     times = {"latency ms": not generates or every, "first token ms": generates and every, "token ms": generates}
@@ -142,7 +142,7 @@ def choices_table(rows: Sequence[tuple[str, ChoiceView]], benchmark: str, *, eve
 
 
 def choice_rows(view: ChoicesView) -> list[tuple[str, ChoiceView]]:
-    """Returns each choice (model, format and runtime) once, with its first role in the recommendation."""
+    """Returns pairs: the first role of a choice (model, format and runtime) in the recommendation, and the choice."""
     named = [("recommended", view.recommended)]
     named += [("runner-up", other.choice) for other in view.runners_up]
     named += [("frontier", choice) for choice in view.frontier] + [("nearest", view.nearest)]

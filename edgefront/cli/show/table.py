@@ -51,7 +51,7 @@ class Table:
         self._rows.append((cells, style))
 
     def add_section(self) -> None:
-        """Adds a line below the latest row."""
+        """Adds a horizontal line below the latest row."""
         self._section_ends.add(len(self._rows) - 1)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

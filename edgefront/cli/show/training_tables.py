@@ -89,7 +89,7 @@ def facts(item: TrainingView) -> dict[str, str]:
 
 
 def best_perplexity(item: TrainingView) -> float | None:
-    """Returns the held-out perplexity from the final evaluation, or else from the latest validation."""
+    """Returns a training's held-out perplexity from the final evaluation, else from the latest validation."""
     for split in ("test", "valid"):
         for score in item.evaluations:
             if (score.split, score.metric) == (split, "perplexity"):
@@ -119,7 +119,7 @@ def watch(client: Client, ids: Sequence[str], console: Console) -> list[Training
 
 
 def _poll(client: Client, ids: Sequence[str]) -> Iterator[list[TrainingView]]:
-    """Yields the trainings, read each second until all have ended."""
+    """Yields the current state of the trainings every second, until all trainings have ended."""
     while True:
         trainings = [client.trainings.get(training_id) for training_id in ids]
         yield trainings
@@ -129,7 +129,7 @@ def _poll(client: Client, ids: Sequence[str]) -> Iterator[list[TrainingView]]:
 
 
 def progress_line(item: TrainingView) -> str:
-    """Describes one training in one line of text."""
+    """Describes the progress of a training in one line of text."""
     parts = []
     if item.steps:
         parts.append(f"step {_steps(item)}")

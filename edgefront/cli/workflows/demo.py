@@ -45,7 +45,7 @@ NARROW: dict[str, Any] = {
 STOCK_LAYERS = 4
 """Number of layers of the stock (default) model whose latency and memory become the limits."""
 TRAIN_TOKENS = 10_000_000_000
-"""Training budget of the predicted perplexities, in tokens."""
+"""Training budget, in tokens, for which the demo predicts perplexity."""
 PROTOCOL: dict[str, Any] = {"sequence_length": 64, "threads": 1}
 TARGETS: Mapping[str, dict[str, Any]] = {
     "this CPU, ONNX Runtime": {"runtime": "onnxruntime"},
@@ -56,7 +56,9 @@ SEARCH = {"initial": 8, "batch": 4, "population": 1000, "steps": 20}
 _MIN_MARGIN, _MAX_MARGIN, _MEMORY_MARGIN = 1.03, 1.1, 1.01
 """Factors from the stock model's figures to the limits, so that its next launches stay within the limits."""
 _SEARCH_SHARE, _STOCK_SHARE = 0.8, 0.5
-"""Shares of the minutes for a job (the rest is for submission and the final reports) and for the stock model."""
+"""Share of a job's minutes for its search (the rest is for submission and final reports), and share of the demo's
+minutes for the job with the stock model.
+"""
 _ONLINE_S = 90.0
 MAX_DIFFERENCE = 1e-3
 """Maximum difference of log-probabilities that float32 rounding explains."""

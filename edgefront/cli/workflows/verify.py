@@ -52,7 +52,7 @@ def read_report(path: Path) -> Report:
 
 
 class Figures(View):
-    """The reported figures of the recommended model, checked to lie within possible bounds."""
+    """The reported latency, memory and other figures of the recommended model, checked for possible values."""
 
     latency_ms: Milliseconds
     latency_half_width_ms: Annotated[float, Field(ge=0, le=3.6e6, allow_inf_nan=False)] | None
@@ -106,7 +106,7 @@ class FigureComparison:
     reported: float
     here: float
     ratio: Ratio
-    """Ratio of this machine's figure to the reported one, with the interval of both."""
+    """Ratio of this machine's figure to the reported figure, with its 95 % interval."""
     agrees: bool
 
     def to_json(self) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def compare(figures: Figures, measured: Measured, epsilon: float) -> list[Figure
     """Compares each reported figure with the launches on this machine (two or more). Two figures agree unless their
     intervals show a difference above `epsilon`, the relative difference that the job ignores.
 
-    A reported time without an interval is assumed to scatter like the launches on this machine.
+    A reported time without an interval is assumed to vary as much as the launches on this machine.
     """
     times: dict[str, tuple[float | None, float | None, list[float]]] = {
         "latency": (
@@ -230,7 +230,7 @@ def verdict(figures: Sequence[FigureComparison], machines: MachineDifferences) -
 
 
 def bad_conditions(subject: Subject, measured: Measured) -> list[str]:
-    """Returns the bad measurement conditions of the report and of this machine, one sentence each."""
+    """Returns sentences about bad measuring conditions in the report and on this machine."""
     sentences = []
     if subject.candidate.marked:
         sentences.append("the report's figures were measured under conditions out of the ordinary")

@@ -1,4 +1,4 @@
-"""Devices, their enrolment tokens, API keys, and the catalogue."""
+"""Requests about devices, enrolment tokens, API keys, and the catalogue of models."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Devices(Resource):
         return self._transport.ask(AnchorView, "GET", f"/v1/devices/{segment(device)}/anchor")
 
     def revoke(self, device: str) -> DeviceView:
-        """Revokes the device's credential permanently; its measurements are kept."""
+        """Revokes the device's credential permanently. The device's measurements are kept."""
         return self._change_state(device, "revoke")
 
     def reenrol(self, device: str, *, minutes: int = 60) -> EnrolmentTokenView:

@@ -52,8 +52,8 @@ class Jobs(Resource):
         return self._job("POST", "/v1/jobs", body=request, headers=headers, repeatable=True)
 
     def estimate(self, request: JobRequest | Mapping[str, Any]) -> JobEstimate:
-        """Estimates launches, minutes and result size of a job, and lists all reasons for which `create` would fail.
-        Nothing is stored.
+        """Estimates a job's number of launches (runs of models), minutes and result size, and lists all reasons for
+        which `create` would fail. Nothing is stored.
         """
         body = checked(JobRequest, request)
         return self._transport.ask(JobEstimate, "POST", "/v1/jobs/estimate", body=body, repeatable=True)
@@ -79,7 +79,7 @@ class Jobs(Resource):
         return self._job("POST", f"/v1/jobs/{segment(job_id)}/targets", body=request)
 
     def list(self, *, state: str | None = None, limit: int = 50) -> Iterator[Job]:
-        """Yields jobs (in this state), newest first, over all pages. `limit` is the size of a page."""
+        """Yields jobs (only in `state` if set), newest first, over all pages. `limit` is the size of a page."""
         for job in pages(self._transport, _Page, "/v1/jobs", {"state": state, "limit": limit}):
             yield job.with_transport(self._transport)
 

@@ -80,7 +80,7 @@ class Trainings(Resource):
     """The trainings, `client.trainings`."""
 
     def datasets(self) -> list[DatasetView]:
-        """Returns the service's data sets, prepared or built in."""
+        """Returns the data sets of the service that trainings may use, prepared or built in."""
         return self._transport.ask(list[DatasetView], "GET", "/v1/datasets")
 
     def trainers(self) -> list[TrainerView]:
@@ -128,8 +128,8 @@ class Trainings(Resource):
             )
 
     def estimate(self, request: TrainingRequest | Mapping[str, Any]) -> TrainingEstimate:
-        """Returns the trainings that the request would create, without creating them. Raises like `create`, except
-        `Conflict`.
+        """Returns the trainings that the request would create, without creating them. Raises the same errors as
+        `create`, except `Conflict`.
         """
         request = checked(TrainingRequest, request)
         path = "/v1/trainings/estimate"
@@ -154,7 +154,7 @@ class Trainings(Resource):
         return self._change_state(training_id, "resume")
 
     def cancel(self, training_id: str) -> TrainingView:
-        """Ends the training permanently; its checkpoints are kept."""
+        """Ends the training permanently. The training's checkpoints are kept."""
         return self._change_state(training_id, "cancel")
 
     def delete(self, training_id: str) -> None:
