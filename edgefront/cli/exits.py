@@ -25,7 +25,7 @@ SERVER_AWAY = 5
 REFUSED = 6
 NOTHING_FITS = 10
 DISAGREES = 11
-"""The last of the exit codes of the command line above. Codes 7 to 9 belong to `edgefront agent`."""
+"""The constants from `OK` to `DISAGREES` are exit codes of the command line; 7 to 9 belong to `edgefront agent`."""
 
 TABLE = (
     (OK, "done"),

@@ -88,7 +88,7 @@ _SLOW = {"tensorrt"}
 
 
 def describe(runtime: Runtime) -> dict[str, Any]:
-    """Returns the fields of `core.schemas.agent.RuntimeFacts` except `numbers`, without testing the providers."""
+    """Returns the fields of `core.schemas.agent.RuntimeFacts` except `numbers`, as no number format is tested."""
     return {"runtime": runtime, **library(runtime).facts()}
 
 

@@ -29,7 +29,7 @@ _VERBOSE_LOGGERS = ("celery", "httpx", "alembic.runtime.plugins")
 def run(
     session: Session, home: Path, *, host: str | None, port: int | None, agent: bool, cores: str | None, verbose: bool
 ) -> None:
-    """Starts the service, prints its URL, and stops it on Ctrl-C or SIGTERM."""
+    """Starts the embedded service, prints the service's URL, and stops the service on Ctrl-C or SIGTERM."""
 
     with (
         log_to(home / "service.log", verbose=verbose),

@@ -57,7 +57,7 @@ def pages(
 
 
 def until_ended(get: Callable[[], View], ended: Collection[str], what: str, timeout_s: float | None) -> View:
-    """Calls `get` until the state of its result is in `ended`. Raises `TimeoutError` that names `what`."""
+    """Calls `get` until the result's state is in `ended`. After `timeout_s`, raises `TimeoutError`, naming `what`."""
     end = None if timeout_s is None else time.monotonic() + timeout_s
     pause_s = 0.1
     while True:
