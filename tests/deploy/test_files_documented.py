@@ -26,6 +26,14 @@ def test_named_files_exist(document: str) -> None:
     assert not {name for name in named if not any(path.endswith(f"/{name}") for path in paths)}
 
 
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_named_functions_are_in_the_file_that_follows(document: str) -> None:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    for name, file in re.findall(r"`(\w+)`\s+\(`(\w+/[\w/]+\.py)`\)", text):
+        defined = rf"^ *((async )?def|class) {name}\b|^{name}\b[^=\n]*="
+        assert re.search(defined, (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE), f"{file} has no {name}"
+
+
 @pytest.mark.parametrize("document", ["CONTRIBUTING.md", "docs/decisions/0001-layers-and-words.md"])
 def test_the_picture_has_every_room(document: str) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
