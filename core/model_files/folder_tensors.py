@@ -24,16 +24,16 @@ _ELEMENTS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 _WRAPPERS = {"_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 """Name parts that torch.compile, DDP, FSDP and checkpointing add to parameter names."""
 _UNSUPPORTED: Mapping[str, tuple[str, ...]] = {
-    "part of a LoRA adapter, which must be merged into its model first": (".lora_A.", ".lora_B.", ".lora_embedding_"),
-    "of weights that GPTQ or AWQ quantised": (".qweight", ".qzeros", ".g_idx"),
-    "of weights that bitsandbytes quantised": (".absmax", ".quant_map", ".quant_state.", ".SCB", ".weight_format"),
-    "of weights that were quantised, with scales beside them": (
+    "part of a LoRA adapter; merge the adapter into its model first": (".lora_A.", ".lora_B.", ".lora_embedding_"),
+    "part of weights quantised by GPTQ or AWQ": (".qweight", ".qzeros", ".g_idx"),
+    "part of weights quantised by bitsandbytes": (".absmax", ".quant_map", ".quant_state.", ".SCB", ".weight_format"),
+    "part of quantised weights with separate scales": (
         ".weight_scale",
         ".input_scale",
         ".weight_packed",
         ".weight_zero_point",
     ),
-    "of weights that MLX quantised": (".scales", ".biases"),
+    "part of weights quantised by MLX": (".scales", ".biases"),
 }
 """Kinds of unsupported tensors, by substrings of their names; the first match counts."""
 
@@ -69,7 +69,7 @@ class FolderTensors(Mapping[str, NDArray[np.float32]]):
         for kind, parts in _UNSUPPORTED.items():
             for name, (path, _, _) in self._entries.items():
                 if any(part in name for part in parts):
-                    raise unfit(path, f"has the unsupported tensor {name}, which is {kind}")
+                    raise unfit(path, f"has the unsupported tensor {name}: it is {kind}")
 
     def _files(self) -> dict[Path, set[str]]:
         """The folder's safetensors files, each with the tensors that the index expects in the file."""

@@ -248,6 +248,6 @@ def test_a_damaged_result_leaves_no_file(service: Service, client: httpx.Client)
     train(service)
     trained_in_earnest(service, made, vocabulary=40)
     refused = problem(client.get(f"/v1/trainings/{made}/model?format=gguf"), 422)
-    assert "has 40 tokens, the model" in refused["detail"]
+    assert "has 40 tokens, but the model" in refused["detail"]
     kept = service.settings.artifact_folder / "trainings" / made / "models"
     assert [file for file in kept.rglob("*") if file.is_file() and file.name != ".lock"] == []

@@ -117,7 +117,7 @@ def test_without_weights_or_a_study_the_command_that_makes_them_is_named(
     shutil.copytree(studied[0], folder, ignore=shutil.ignore_patterns(CUTS))
     for command in (("show", str(folder)), ("cut", str(folder), "--to", str(described), "-o", str(tmp_path / "part"))):
         refused = edgefront("inherit", *command, home=home, code=exits.NOT_FOUND)
-        assert f"has no {CUTS}" in refused.stderr
+        assert f"has no pruning study ({CUTS})" in refused.stderr
         assert "edgefront inherit study FOLDER --data DATA" in refused.stderr
 
 

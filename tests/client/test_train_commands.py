@@ -93,7 +93,7 @@ def test_a_trained_model_is_downloaded_for_llama_cpp_and_transformers(pool: Runn
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {
         file.name for file in (tmp_path / "folder").iterdir()
     }
-    assert "replace it with --force" in edgefront(*asked, home=pool.home).stderr
+    assert "Replace it with --force" in edgefront(*asked, home=pool.home).stderr
     for words, said in (
         (("--numbers", "q8_0"), "numbers needs --format"),
         (("--format", "gguf", "--checkpoint"), "cannot be combined with --checkpoint"),

@@ -78,7 +78,7 @@ def test_names_with_what_wrappers_add_are_read(tmp_path: Path, change: Callable[
 
 def test_names_that_are_the_same_without_a_wrapper_are_refused(tmp_path: Path) -> None:
     saved(tmp_path, "llama", lambda state: {**state, f"_orig_mod.{EMBEDDING}": state[EMBEDDING].clone()})
-    assert f"{EMBEDDING} again" in refusal(tmp_path)
+    assert f"{EMBEDDING} a second time" in refusal(tmp_path)
 
 
 def test_names_with_an_unknown_prefix_are_shown(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_an_output_that_is_not_the_embedding_makes_a_model_untied(tmp_path: Path
     assert read_architecture(tmp_path / "config.json") == model
     untied = transformers.AutoConfig.from_pretrained(tmp_path, tie_word_embeddings=False)
     check_scores(tmp_path, transformers.AutoModelForCausalLM.from_pretrained(tmp_path, config=untied).eval())
-    with pytest.raises(InvalidInput, match=r"lm_head\.weight, which is not the embedding"):
+    with pytest.raises(InvalidInput, match=r"lm_head\.weight that differs from the embedding"):
         TransformersWeights(tmp_path, read_config(tmp_path))
     import_transformers(tmp_path, tmp_path / "mine")
     assert read_package(tmp_path / "mine").architecture == model
@@ -170,15 +170,15 @@ def test_a_tensor_that_no_part_of_the_model_has_is_named(tmp_path: Path, kind: s
         ("weight.absmax", "bitsandbytes"),
         ("weight.quant_state.bitsandbytes__nf4", "bitsandbytes"),
         ("SCB", "bitsandbytes"),
-        ("weight_scale_inv", "with scales beside them"),
-        ("weight_packed", "with scales beside them"),
+        ("weight_scale_inv", "with separate scales"),
+        ("weight_packed", "with separate scales"),
         ("scales", "MLX"),
         ("lora_A.default.weight", "a LoRA adapter"),
     ],
 )
 def test_quantised_weights_and_adapters_are_called_what_they_are(tmp_path: Path, added: str, said: str) -> None:
     saved(tmp_path, "llama", lambda state: {**state, f"{QUERIES}.{added}": torch.ones(2)})
-    assert f"has {QUERIES}.{added}: it is" in refusal(tmp_path)
+    assert f"has the unsupported tensor {QUERIES}.{added}: it is" in refusal(tmp_path)
     assert said in refusal(tmp_path)
 
 
@@ -192,7 +192,7 @@ def test_a_broken_header_is_refused(tmp_path: Path, text: str) -> None:
 def test_an_adapter_beside_a_model_is_refused(tmp_path: Path) -> None:
     saved(tmp_path, "llama")
     (tmp_path / "adapter_config.json").write_text("{}")
-    assert "Merge the two first" in refusal(tmp_path)
+    assert "Merge adapter and model first" in refusal(tmp_path)
 
 
 def test_an_index_that_promises_what_its_files_lack_is_refused(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_a_part_is_not_written_over_a_folder_or_against_a_licence(parent: Traine
         write_submodel(forbidding, child, tmp_path / "part")
     free = describe(whole.folder, licence="apache-2.0")
     too_few = Architecture.parse({**child.canonical, "embedding": {"vocab_size": 100}})
-    with pytest.raises(InvalidInput, match="the tokenizer 256"):
+    with pytest.raises(InvalidInput, match="but the tokenizer has 256"):
         write_submodel(free, too_few, tmp_path / "part")
     (tmp_path / "part").mkdir()
     with pytest.raises(Exception, match="exists"):

@@ -140,7 +140,7 @@ def test_a_sequence_beyond_the_positions_is_an_error_when_decoding() -> None:
         (hybrid(causal=False), {"mode": "decode"}, "mode", "mode decode needs a causal model"),
         (hybrid(causal=False), {"window": 3}, "window", "a window needs a causal model without a source"),
         (hybrid(), {"window": 0}, "window", "at least 1, not 0"),
-        (hybrid(blocks=READERS, source=ENCODER), {"mode": "segment"}, "mode", "models without a source"),
+        (hybrid(blocks=READERS, source=ENCODER), {"mode": "segment"}, "mode", "needs a model without a source"),
     ],
 )
 def test_a_graph_that_makes_no_sense_is_refused(model: Any, settings: Any, field: str, message: str) -> None:

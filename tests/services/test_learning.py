@@ -192,7 +192,7 @@ def test_owners_learn_from_their_own_trainings_alone(service: Service, trainings
     with service.database.read() as session:
         found = {owner: laws.named(session, owner, own.name) for owner in (mine.owner, "eve")}
         assert laws.named(session, mine.owner, own.name) is found[mine.owner], "parsed once"
-        with pytest.raises(Exception, match="there is no"):
+        with pytest.raises(Exception, match="no scaling law .* exists"):
             laws.named(session, "mallory", own.name)
     assert found[mine.owner].models == 3
 
@@ -212,6 +212,6 @@ def test_only_shipped_laws_and_own_ones_are_listed_and_none_is_parsed(
     assert laws.law_view(service.database, mine, view.name) == view
     assert [each.name for each in laws.views(service.database, eve)] == list(NAMES)
     for user, name in ((eve, view.name), (mine, "nothing"), (mine, f"{view.name}@1")):
-        with pytest.raises(NotFound, match=f"there are {BASE}.*") as refused:
+        with pytest.raises(NotFound, match=f"choose one of {BASE}.*") as refused:
             laws.law_view(service.database, user, name)
-        assert (view.name in str(refused.value).partition("there are")[2]) == (user is mine)
+        assert (view.name in str(refused.value).partition("choose one of")[2]) == (user is mine)

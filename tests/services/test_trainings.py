@@ -84,7 +84,7 @@ def test_nothing_is_held_while_trainings_are_planned(pool: Pool, monkeypatch: py
     monkeypatch.setattr(plan, "check_dataset", check)
     request = asked(architecture=None, candidate=candidate)
     pool.create(request)
-    with pytest.raises(NotFound, match="no candidate"):
+    with pytest.raises(NotFound, match="was deleted meanwhile"):
         pool.create(request)
     assert seen == [0, 0]
 

@@ -59,7 +59,7 @@ def test_layers_alike_have_the_widths_of_the_first() -> None:
 
 
 def test_a_narrowing_that_leaves_no_layer_is_refused() -> None:
-    with pytest.raises(SpaceError, match="no attention and no feed-forward"):
+    with pytest.raises(SpaceError, match="neither attention nor feed-forward"):
         LLAMA.narrow({"n_head": 0, "d_inner": 0, "min_attention_percent": 0})
     with pytest.raises(SpaceError, match="no n_kv_head of 4 divides an n_head of 2, 3, 6, 9"):
         LLAMA.narrow({"n_head": [2, 3, 6, 9], "n_kv_head": 4})

@@ -1,8 +1,8 @@
 """Refining: further launches after the search, for candidates that may change the frontier or the answer.
 
 1. A candidate is uncertain if the 95 % interval of the latency is wider than the protocol's precision, and the
-candidate is on the frontier, or would be with the lower end of the interval. Uncertain candidates and baselines get
-further launches.
+   candidate is on the frontier, or would be with the lower end of the interval. Uncertain candidates and baselines get
+   further launches.
 2. If the goal is the best model within limits, only the best model and the largest stock model within the limits get
    further launches, at least two launches each.
 3. Then models that a single launch put just beyond the limits get a second launch.
