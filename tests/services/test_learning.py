@@ -192,7 +192,7 @@ def test_owners_learn_from_their_own_trainings_alone(service: Service, trainings
     with service.database.read() as session:
         found = {owner: laws.named(session, owner, own.name) for owner in (mine.owner, "eve")}
         assert laws.named(session, mine.owner, own.name) is found[mine.owner], "parsed once"
-        with pytest.raises(Exception, match="no scaling law .* exists"):
+        with pytest.raises(Exception, match=r"no scaling law .* exists"):
             laws.named(session, "mallory", own.name)
     assert found[mine.owner].models == 3
 

@@ -85,7 +85,10 @@ def show(session: Session, folder: ParentFolder) -> None:
     _check_trained(folder)
     law = read_cut_law(folder)
     if law is None:
-        raise NotFound(f"{folder} has no {CUTS}", allowed="edgefront inherit study FOLDER --data DATA")
+        raise NotFound(
+            f"{folder} has no pruning study ({CUTS}); create one first",
+            allowed="edgefront inherit study FOLDER --data DATA",
+        )
     _put_study(session, law, folder / CUTS)
 
 
