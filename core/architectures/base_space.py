@@ -66,7 +66,7 @@ def _embedding(like: Embedding, d_embed: int | None, div: int) -> Embedding:
 
 @dataclass(frozen=True)
 class Stock:
-    """Layer shape of a space's default (stock) model; the reference models are the default model at several depths."""
+    """Layer shape of a space's stock model; the reference models are the stock model at several depths."""
 
     d_model: int
     n_head: int = 1
@@ -204,7 +204,7 @@ class FramedSpace(SearchSpace, ABC):
         """Reference models: the default (stock) model, or the nearest permitted shape, at each depth in `layers`.
 
         Depths (default: 1 to the deepest), kinds of blocks and minimum shares need not be permitted, because users
-        compare with the unmodified default model.
+        compare with the unmodified stock model.
         """
         genome = {"attends": "self", **self._stock([name for kind in self.stock_layer for name in WIDTHS[kind]])}
         layer = [block_of(kind, genome["d_model"], genome) for kind in self.stock_layer]

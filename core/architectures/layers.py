@@ -110,9 +110,9 @@ class LayeredSpace(LayerStacks):
     # Baselines ---------------------------------------------------------------------------------------------------
 
     def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
-        """Reference models: the space's `model`, else the default model or nearest permitted shape per depth.
+        """Reference models: the space's `model`, else the stock model or nearest permitted shape per depth.
 
-        Depths need not be permitted, because users compare with the unmodified default model.
+        Depths need not be permitted, because users compare with the unmodified stock model.
         """
         if self.model is not None:
             return (self.model,)

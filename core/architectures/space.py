@@ -85,7 +85,7 @@ class SearchSpace(ABC):
 
     @abstractmethod
     def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
-        """Reference models: the default model at these depths (default: 1 to the deepest), in a permitted shape."""
+        """Reference models: the stock model at these depths (default: 1 to the deepest), in a permitted shape."""
 
     @property
     def scores(self) -> Mapping[str, float] | None:

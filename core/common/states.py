@@ -27,7 +27,7 @@ class JobState(State):
 
 class TargetState(State):
     BASELINES = "baselines"
-    """The reference models (the default model at several depths) are being measured."""
+    """The reference models (the stock model at several depths) are being measured."""
     SEARCHING = "searching"
     REFINING = "refining"
     """The search has ended; candidates on the frontier with an uncertain latency are measured again."""
@@ -65,7 +65,7 @@ class Purpose(State):
     FIRST = "first"
     REFINEMENT = "refinement"
     REPEAT = "repeat"
-    """Launches differ by more than the device's scatter, or only one decides on a depth of the default model."""
+    """Launches differ by more than the device's scatter, or only one decides on a depth of the stock model."""
     ANCHOR = "anchor"
     """The small reference model is measured again to detect drift of the device's latency."""
 

@@ -1,4 +1,4 @@
-"""Compares candidates with their target's baseline: the default model at several depths, or the user's model."""
+"""Compares candidates with their target's baseline: the stock model at several depths, or the user's model."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def summary_of(points: Sequence[Point], baseline: Baseline | None, target: Targe
 
 
 def depth_of(baseline: Candidate | CandidateView) -> Depth:
-    """Returns the measured figures of a baseline (the default model at one depth)."""
+    """Returns the measured figures of a baseline (the stock model at one depth)."""
     return Depth(
         len(baseline.architecture["blocks"]),
         baseline.latency_ms,
@@ -61,7 +61,7 @@ def depth_of(baseline: Candidate | CandidateView) -> Depth:
 def unmeasured_depth(
     request: JobRequest | None, baselines: Iterable[Candidate | CandidateView], limits: Limits
 ) -> Architecture | None:
-    """Returns the deepest default model that is predicted to meet the limits; None if this depth was measured."""
+    """Returns the deepest stock model that is predicted to meet the limits; None if this depth was measured."""
     if request is None or not limits.any:
         return None
     problem = Problem(

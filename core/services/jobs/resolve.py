@@ -284,7 +284,7 @@ def _among_published(request: JobRequest) -> JobRequest:
 
 
 def _depths_within_memory(request: JobRequest) -> tuple[int, ...] | None:
-    """Returns 1 and the depths at which the default model's weights are within a memory limit; None: all depths."""
+    """Returns 1 and the depths at which the stock model's weights are within a memory limit; None: all depths."""
     space, depths = space_of(request.space), {1}
     for target in request.targets:
         if target.limits.memory_mb is None:

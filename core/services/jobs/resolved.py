@@ -86,7 +86,7 @@ class SearchPlan:
     problem: Problem
 
     def baselines(self) -> tuple[Architecture, ...]:
-        """Returns the baselines of the search: the default model at the requested depths, or the user's model."""
+        """Returns the baselines of the search: the stock model at the requested depths, or the user's model."""
         return self.job.space.baselines(self.job.request.baseline_layers)
 
     def costs(self, architecture: Architecture) -> Costs:
