@@ -60,8 +60,6 @@ if TYPE_CHECKING:
 
 RESULT = type_coerce(Launch.result, Parsed(LaunchResult)).label("result")
 """Column with the result of a launch, parsed as `LaunchResult`."""
-
-
 Value = TypeVar("Value")
 
 
@@ -109,17 +107,17 @@ class LaunchRow(NamedTuple):
     @property
     def result(self) -> LaunchResult:
         """Result of a reported launch."""
-        return _known(self.stored_result, "result")
+        return _required(self.stored_result, "result")
 
     @property
     def holder(self) -> str:
         """Device that has leased or reported the launch."""
-        return _known(self.device_id, "holder")
+        return _required(self.device_id, "holder")
 
     @property
     def reported_at(self) -> datetime:
         """Time when the launch was reported."""
-        return _known(self.finished_at, "report")
+        return _required(self.finished_at, "report")
 
     @property
     def is_anchor(self) -> bool:
@@ -131,7 +129,7 @@ class LaunchRow(NamedTuple):
         return self.is_anchor or (self.target_state in ACTIVE_TARGETS and self.job_state in LIVE_JOBS)
 
 
-def _known(value: Value | None, name: str) -> Value:
+def _required(value: Value | None, name: str) -> Value:
     if value is None:
         raise ValueError(f"the launch has no {name}")
     return value
@@ -150,8 +148,6 @@ def set_values(session: Session, launch_ids: Collection[str], **values: Any) -> 
 
 
 Rows: TypeAlias = "Select[Unpack[tuple[Any, ...]]]"
-
-
 _NOT_READ: ColumnElement[None] = null()
 
 
