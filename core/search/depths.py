@@ -3,7 +3,7 @@
 1. Measure the shallowest and the fifth depth. The two measurements give the cost of a layer.
 2. Extrapolate linearly from the two measured depths nearest to the limits. Measure the deepest depth that is predicted
    to be within the limits.
-3. Stop when two neighbouring depths bracket the limits, or after `MOST_DEPTHS` depths.
+3. Stop when two neighbouring depths bracket the limits, or after `MAX_DEPTHS` depths.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from edgefront.core.common.states import Goal
 from edgefront.core.search.interface import Times
 from edgefront.core.search.problem import Problem
 
-MOST_DEPTHS = 5
+MAX_DEPTHS = 5
 """Maximum number of measured depths before a search for the best model within limits."""
-MOST_AT_END = 8
+MAX_DEPTHS_AT_END = 8
 """Maximum number of measured depths after the search, when repeated launches may have moved a depth across a limit."""
 SECOND = 4
 """Index of the second depth to measure, after the shallowest (index 0)."""
@@ -53,7 +53,7 @@ class Depth:
 
 
 def next_depths(
-    measured: Sequence[Depth], stock: Sequence[Architecture], problem: Problem, most: int = MOST_DEPTHS
+    measured: Sequence[Depth], stock: Sequence[Architecture], problem: Problem, most: int = MAX_DEPTHS
 ) -> Sequence[Architecture]:
     """Returns the stock models to measure next, a part of `stock` (in order of depth). Returns all of `stock` at once
     unless the goal is the best model within limits. Empty when the search has converged or `most` depths are measured.

@@ -8,7 +8,7 @@ import pytest
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.catalogue import space
-from edgefront.core.search.depths import MOST_DEPTHS, Depth, next_depths
+from edgefront.core.search.depths import MAX_DEPTHS, Depth, next_depths
 from edgefront.core.search.problem import Problem
 
 EVERY = space("lts-gpt2").baselines(list(range(1, 31)))
@@ -44,7 +44,7 @@ def deepest_within(depths: dict[int, Depth], limit: float) -> int:
 def test_the_deepest_within_the_limit_is_among_five(limit: float) -> None:
     found = measured(Problem("best_within_limits", latency_ms=limit))
     assert deepest_within(found, limit) == sum(2.0 + MS * layers <= limit for layers in range(1, 31))
-    assert len(found) <= MOST_DEPTHS
+    assert len(found) <= MAX_DEPTHS
 
 
 @pytest.mark.parametrize("limit", [8.1, 20.0, 30.0, 47.0, 75.0])
@@ -53,7 +53,7 @@ def test_where_launches_scatter_it_is_off_by_what_they_scatter(limit: float, sca
     found = measured(Problem("best_within_limits", latency_ms=limit), scatter)
     true = sum(2.0 + MS * layers <= limit for layers in range(1, 31))
     assert abs(deepest_within(found, limit) - true) <= 1 + 0.1 * true
-    assert len(found) <= MOST_DEPTHS
+    assert len(found) <= MAX_DEPTHS
 
 
 def test_memory_ends_it_as_latency_does() -> None:

@@ -25,7 +25,7 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.quality.pruning_predictor import PruningPredictor
 from edgefront.core.schemas.jobs import JobRequest, Limits, SpaceRequest, TargetRequest
-from edgefront.core.search.depths import MOST_DEPTHS
+from edgefront.core.search.depths import MAX_DEPTHS
 from edgefront.core.search.interface import Algorithm, Snapshot
 from edgefront.core.search.listed import Extension
 from edgefront.core.search.problem import Problem
@@ -173,7 +173,7 @@ def _sizes(text: str) -> Sizes:
         total, largest, generation = total + size, max(largest, size), generation + 1
     baselines, launches = len(space.baselines(request["baseline_layers"])), BASELINE_LAUNCHES
     if request["goal"] == Goal.BEST_WITHIN_LIMITS:
-        baselines, launches = min(baselines, MOST_DEPTHS), 1 if baselines > 1 else BASELINE_LAUNCHES
+        baselines, launches = min(baselines, MAX_DEPTHS), 1 if baselines > 1 else BASELINE_LAUNCHES
     return Sizes(baselines, launches, min(total, most), min(largest, most))
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.space import Genome
-from edgefront.core.search.depths import MOST_DEPTHS, Depth, next_depths
+from edgefront.core.search.depths import MAX_DEPTHS, Depth, next_depths
 from edgefront.core.search.interface import Context, Probabilities, ScoredCandidate, Snapshot
 from edgefront.core.search.par_supernet import ParSupernet
 from edgefront.core.services.jobs.resolved import SearchPlan
@@ -59,7 +59,7 @@ class ComputeStep:
             return wanted_supernet(self.describes_supernet, self.snapshot, self.owner, settings or Settings())
         note = ""
         if self.number == BEFORE_SEARCH:
-            depths = next_depths(self.depths, self.plan.baselines(), self.plan.problem, self.most or MOST_DEPTHS)
+            depths = next_depths(self.depths, self.plan.baselines(), self.plan.problem, self.most or MAX_DEPTHS)
             proposed = [Proposed(depth, self.plan.costs(depth), "baseline") for depth in depths]
         else:
             snapshot = self.snapshot

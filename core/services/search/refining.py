@@ -31,7 +31,7 @@ from edgefront.core.common.states import (
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms, relative_half_width
 from edgefront.core.schemas.jobs import JobRequest
-from edgefront.core.search.depths import MOST_AT_END, next_depths
+from edgefront.core.search.depths import MAX_DEPTHS_AT_END, next_depths
 from edgefront.core.search.interface import Incumbent
 from edgefront.core.search.pareto.frontier import Dominance
 from edgefront.core.services import tasks
@@ -199,9 +199,11 @@ def _last_depth(session: Session, target: Target, request: JobRequest) -> Comput
         PROTOCOL.read(target.protocol), LIMITS.read(target.limits), added=asked.added
     )
     depths = [depth_of(baseline) for baseline in every]
-    if not next_depths(depths, plan.baselines(), plan.problem, MOST_AT_END):
+    if not next_depths(depths, plan.baselines(), plan.problem, MAX_DEPTHS_AT_END):
         return None
-    return ComputeStep(target.id, BEFORE_SEARCH, plan, target.seed, target.proxy_data, most=MOST_AT_END, depths=depths)
+    return ComputeStep(
+        target.id, BEFORE_SEARCH, plan, target.seed, target.proxy_data, most=MAX_DEPTHS_AT_END, depths=depths
+    )
 
 
 def _excluded_once(session: Session, request: JobRequest, target: Target) -> list[str]:
