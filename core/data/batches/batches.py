@@ -55,11 +55,9 @@ class Segments:
         if block != self._block:
             rows = np.arange(block * _ORDER_BLOCK, (block + 1) * _ORDER_BLOCK)
             epochs, indices = np.divmod(rows, self._count)
-            self._block, self._order = block, np.empty_like(rows)
-            for epoch in np.unique(epochs):
-                inside = epochs == epoch
-                key = random_key("segments", self._seed, int(epoch))
-                self._order[inside] = shuffled(key, self._count, indices[inside])
+            keys = [random_key("segments", self._seed, epoch) for epoch in range(epochs[0], epochs[-1] + 1)]
+            self._order = shuffled(np.array(keys, np.uint64)[epochs - epochs[0]], self._count, indices)
+            self._block = block
         return int(self._order[index])
 
 

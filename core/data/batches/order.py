@@ -24,25 +24,26 @@ def random_key(*parts: int | str) -> int:
     return int.from_bytes(hashed[:8], "little")
 
 
-def random_bits(key: int, indices: NDArray[Any]) -> UInts:
-    """Returns 64 random bits (SplitMix64) for each index, as an array with the shape of `indices`."""
-    return _mixed(np.asarray(indices).astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(key))
+def random_bits(key: int | UInts, indices: NDArray[Any]) -> UInts:
+    """Returns 64 random bits (SplitMix64) for each index and key, in the broadcast shape of both."""
+    return _mixed(np.asarray(indices).astype(np.uint64) * np.uint64(_GOLDEN) + np.asarray(key, np.uint64))
 
 
-def shuffled(key: int, count: int, indices: NDArray[Any]) -> NDArray[np.int64]:
-    """Returns the elements at `indices` of a random permutation of 0 … count - 1.
+def shuffled(key: int | UInts, count: int, indices: NDArray[Any]) -> NDArray[np.int64]:
+    """Returns the elements at `indices` of a random permutation of 0 … count - 1; with an array of keys [n], each index
+    [n] has the permutation of its own key.
 
     The permutation is a Feistel network over the numbers below the next even power of two, applied repeatedly until the
     result is below `count` (cycle walking; Black and Rogaway 2002). Memory use does not depend on `count`.
     """
     half = max(1, ((count - 1).bit_length() + 1) // 2)
-    round_keys = random_bits(key, np.arange(_ROUNDS))
+    round_keys = random_bits(key, np.arange(_ROUNDS)[:, None])
     values = _feistel(np.asarray(indices).astype(np.uint64), half, round_keys)
     while True:
         outside = values >= count
         if not outside.any():
             return values.astype(np.int64)
-        values[outside] = _feistel(values[outside], half, round_keys)
+        values[outside] = _feistel(values[outside], half, round_keys[:, outside] if np.ndim(key) else round_keys)
 
 
 def _feistel(values: UInts, half: int, round_keys: UInts) -> UInts:
