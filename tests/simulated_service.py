@@ -9,8 +9,8 @@ import simulated_agent as simulated
 from edgefront.core.common.errors import Unavailable
 from edgefront.core.schemas.jobs import NO_LIMITS, JobRequest, JobView, Limits
 from edgefront.core.schemas.recommendations import ChoicesView, RecommendationView
-from edgefront.core.services.jobs import choices, recommendation
 from edgefront.core.services.jobs import lifecycle as jobs
+from edgefront.core.services.jobs.answers import choices, recommendation
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.tasks import ADVANCE, PROCESS_RESULTS, WORK
 from edgefront.core.services.work import SCORES

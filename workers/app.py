@@ -30,13 +30,13 @@ from edgefront.core.common.states import RunOutcome
 from edgefront.core.services import tasks, work
 from edgefront.core.services.dispatch import broker_app, queue_name, queue_of, sender, training_queue, work_queue
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.sweep import PARTS
 from edgefront.core.services.tasks import TRAIN_QUEUES
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings.claims import FinishedRun, RunReport, TrainingClaim
 from edgefront.core.services.trainings.folder import deleted_trainings, remove_folder, training_folder
 from edgefront.core.services.trainings.machine import cannot_train, machine_of, served_queues
 from edgefront.core.store.database import Database
+from edgefront.workers.sweep import sweep_once
 from edgefront.workers.training.launch import is_held, launch, stop_all
 from edgefront.workers.work import Worker
 
@@ -51,19 +51,6 @@ def register(app: Any, database: Database, settings: Settings) -> None:
     @app.task(name=tasks.TRAIN, shared=False)  # type: ignore[untyped-decorator]
     def train(queue: str) -> None:
         start_waiting(database, settings, queue)
-
-
-def sweep_once(database: Database) -> None:
-    """Runs the parts of a sweep, each in a transaction. If the database is unavailable, a later sweep does the rest."""
-    for part in PARTS:
-        try:
-            with database.write() as session:
-                part(session, database.now(session))
-        except Unavailable as error:
-            _log.warning("sweep postponed: %s", error)
-            return
-        except Exception:
-            _log.exception("a part of the sweep failed: %s", part.__name__)
 
 
 def start_waiting(

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.figures import FIGURES
 from edgefront.core.schemas.candidates import CandidateView, FrontierView
-from edgefront.core.services.jobs.exports import EXPORT_COLUMNS
+from edgefront.core.services.jobs.answers.exports import EXPORT_COLUMNS
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate
 from edgefront.core.store.tables.base import UtcDateTime

@@ -36,8 +36,8 @@ from edgefront.core.schemas.candidates import (
     LaunchView,
 )
 from edgefront.core.schemas.jobs import Quality
-from edgefront.core.services.jobs import candidates, exports, points, views
-from edgefront.core.services.jobs.candidates import DERIVED, SORTABLE, CandidateFilter, PageRequest
+from edgefront.core.services.jobs.answers import candidate_details, candidates, exports, frontier_view, points
+from edgefront.core.services.jobs.answers.candidates import DERIVED, SORTABLE, CandidateFilter, PageRequest
 from edgefront.core.services.prediction.predictions import candidate_parts
 
 router = APIRouter(prefix="/v1", tags=["candidates"], route_class=ThreadRoute)
@@ -242,7 +242,7 @@ def get_frontier(
     under 50 ms and 300 MB").
     """
     with context.database.read() as session:
-        view = views.frontier_view(
+        view = frontier_view.frontier_view(
             session,
             viewer,
             job_id,
@@ -273,7 +273,7 @@ def get_candidate(candidate_id: CandidateId, viewer: CurrentViewer, context: App
 )
 def get_candidate_details(candidate_id: CandidateId, viewer: CurrentViewer, context: AppContext) -> CandidateDetails:
     with context.database.read() as session:
-        return views.candidate_details(session, viewer, candidate_id)
+        return candidate_details.candidate_details(session, viewer, candidate_id)
 
 
 @router.get(

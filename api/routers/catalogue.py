@@ -26,8 +26,8 @@ from edgefront.core.common.validation import existing
 from edgefront.core.schemas.service import AlgorithmView, Costs, NamedModelView, QualityLawView, SpaceView
 from edgefront.core.schemas.trainings import DatasetView, RecipeView, TrainerView
 from edgefront.core.search.registry import ALGORITHMS
+from edgefront.core.services import datasets as data
 from edgefront.core.services.quality import laws
-from edgefront.core.services.trainings import datasets as data
 from edgefront.core.services.trainings import paces
 from edgefront.core.training.recipes.catalogue import recipes
 

@@ -19,8 +19,8 @@ from edgefront.core.schemas.jobs import NO_BUDGET, AddedTargetRequest, JobPage, 
 from edgefront.core.schemas.predictions import JobEstimate
 from edgefront.core.schemas.recommendations import ChoicesView, RecommendationView
 from edgefront.core.schemas.service import JobLawView
-from edgefront.core.services.jobs import choices, law, recommendation
 from edgefront.core.services.jobs import lifecycle as jobs
+from edgefront.core.services.jobs.answers import choices, law, recommendation
 from edgefront.core.services.prediction import estimates
 from edgefront.core.services.prediction.estimates import check_limits
 

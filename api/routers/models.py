@@ -18,7 +18,7 @@ from edgefront.core.architectures.huggingface import from_config
 from edgefront.core.common.number_formats import NumberFormat
 from edgefront.core.model_files.model_file import ModelFormat
 from edgefront.core.schemas.service import ImportedModel
-from edgefront.core.services.jobs.model_files import artifact_for
+from edgefront.core.services.jobs.answers.model_files import artifact_for
 
 router = APIRouter(prefix="/v1", tags=["models"], route_class=JsonRoute)
 

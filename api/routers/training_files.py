@@ -24,8 +24,8 @@ from edgefront.core.common.number_formats import NumberFormat
 from edgefront.core.model_files.model_file import ModelFormat
 from edgefront.core.schemas.agent import Name
 from edgefront.core.schemas.trainings import Licence, TrainingFile, TrainingView
-from edgefront.core.services.model_imports import begin_import, import_model
 from edgefront.core.services.trainings.downloads import Download, files_of, trained_model
+from edgefront.core.services.trainings.imports import begin_import, import_model
 
 router = APIRouter(prefix="/v1/trainings", tags=["trainings"], route_class=ThreadRoute)
 

@@ -19,7 +19,7 @@ from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.schemas.candidates import CandidatePage, CandidateView, FrontierView
 from edgefront.core.schemas.jobs import JobView
 from edgefront.core.schemas.recommendations import RecommendationView
-from edgefront.core.services.jobs.exports import EXPORT_COLUMNS
+from edgefront.core.services.jobs.answers.exports import EXPORT_COLUMNS
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from sqlalchemy import func, insert, select, text, true, update
 
 from edgefront.core.services.jobs import lifecycle
 from edgefront.core.services.measuring.queries import leases
-from edgefront.core.services.search import advance
+from edgefront.core.services.measuring.stranded import return_stranded
+from edgefront.core.services.search import advance, stalled
 from edgefront.core.services.search.computing import Computed, ComputeStep
-from edgefront.core.services.sweep import return_stranded
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Generation, Job, Launch, Lease, Measurement, Target
 from edgefront.workers.work import compute_and_store, next_compute_step
@@ -164,7 +164,7 @@ def test_a_worker_that_dies_between_two_parts_loses_nothing(database: Database, 
             pass
     with database.write() as session:
         now = database.now(session)
-        assert advance.stalled(session, now) == [step.target_id]
+        assert stalled.stalled(session, now) == [step.target_id]
         again = advance.advance(session, step.target_id, now)
     assert isinstance(again, ComputeStep)
     assert again.number == 0

@@ -15,13 +15,13 @@ from sqlalchemy import select, update
 
 from edgefront.core.common.states import WorkKind
 from edgefront.core.schemas.jobs import JobView
-from edgefront.core.services import sweep, tasks, work
-from edgefront.core.services.search import advance
+from edgefront.core.services import tasks, work
+from edgefront.core.services.search import stalled as search_stalled
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.work import SEARCH, SHORT, Claim
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import ProxyScore, WorkItem
-from edgefront.workers.app import sweep_once
+from edgefront.workers.sweep import sweep_once
 from edgefront.workers.work import Worker
 
 
@@ -236,7 +236,7 @@ def test_a_claim_is_extended_while_the_work_takes_long(eve: Service, monkeypatch
 
 def stalled(service: Service) -> list[str]:
     with service.database.write() as session:
-        return advance.stalled(session, service.database.now(session))
+        return search_stalled.stalled(session, service.database.now(session))
 
 
 @ON_BOTH
@@ -263,7 +263,7 @@ def test_a_target_whose_step_is_requested_is_not_sent_for(eve: Service) -> None:
 
 
 def test_a_sweep_sends_for_some_of_each_owner(eve: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "MAX_TARGETS", 5)
+    monkeypatch.setattr(search_stalled, "MAX_TARGETS", 5)
     for number in range(3):
         eve.create(request(name=str(number), targets=many_targets(16), seed=number))
     bobs = eve.of("bob").create(request(name="bob")).targets[0].id

@@ -24,9 +24,9 @@ from edgefront.core.services.measuring.launches import GrantedLease
 from edgefront.core.services.measuring.queries import launches as launch_queries
 from edgefront.core.services.measuring.queries.launches import LaunchRow
 from edgefront.core.services.measuring.result_processing import process
-from edgefront.core.services.sweep import PARTS
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Base, Candidate, Device, Job, Launch, Measurement, Target
+from edgefront.workers.sweep import PARTS
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 ARCHITECTURE = {

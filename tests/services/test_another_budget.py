@@ -17,7 +17,7 @@ from edgefront.core.architectures.space import Genome
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.schemas.jobs import JobRequest, JobView, Limits, TrainingBudget
 from edgefront.core.search.population_shapes import PopulationShapes
-from edgefront.core.services.jobs import recommendation
+from edgefront.core.services.jobs.answers import recommendation
 from edgefront.core.services.quality.expected import perplexities
 from edgefront.core.store.tables import Candidate
 

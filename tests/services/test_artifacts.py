@@ -27,9 +27,9 @@ from edgefront.core.model_files import export
 from edgefront.core.model_files.model_file import MODES, NUMBERS, ModelFormat
 from edgefront.core.model_files.state import GraphOptions
 from edgefront.core.schemas.candidates import CandidateView
-from edgefront.core.services.jobs import model_files as artifacts
-from edgefront.core.services.jobs.candidates import list_candidates
-from edgefront.core.services.jobs.model_files import artifact_for
+from edgefront.core.services.jobs.answers import model_files as artifacts
+from edgefront.core.services.jobs.answers.candidates import list_candidates
+from edgefront.core.services.jobs.answers.model_files import artifact_for
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Artifact
 

@@ -24,7 +24,7 @@ from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.schemas.candidates import GROUPS, CandidateView, Group
 from edgefront.core.schemas.jobs import JobView, Limits
 from edgefront.core.services import cursor as cursors
-from edgefront.core.services.jobs.candidates import (
+from edgefront.core.services.jobs.answers.candidates import (
     SORTABLE,
     CandidateFilter,
     PageRequest,
@@ -32,7 +32,7 @@ from edgefront.core.services.jobs.candidates import (
     list_candidates,
     list_launches,
 )
-from edgefront.core.services.jobs.exports import EXPORT_COLUMNS, export_rows
+from edgefront.core.services.jobs.answers.exports import EXPORT_COLUMNS, export_rows
 from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES
 from edgefront.core.store.database import Database
 

@@ -10,7 +10,7 @@ import simulated_pool
 from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
-from edgefront.core.services.trainings.datasets import check_dataset, find_dataset
+from edgefront.core.services.datasets import check_dataset, find_dataset
 from edgefront.core.training.recipes.catalogue import recipe
 
 

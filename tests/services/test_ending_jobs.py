@@ -22,7 +22,7 @@ from edgefront.core.store.tables import (
     Measurement,
     Target,
 )
-from edgefront.workers.app import sweep_once
+from edgefront.workers.sweep import sweep_once
 
 
 def test_a_paused_job_requests_nothing_and_resumes(service: Service, agent: SimulatedAgent) -> None:

@@ -12,10 +12,10 @@ from sqlalchemy import select
 
 from edgefront.core.common.errors import Conflict, InvalidInput, NotFound
 from edgefront.core.schemas.jobs import AddedTargetRequest, JobRequest, JobView
-from edgefront.core.services.jobs import recommendation
+from edgefront.core.services.jobs.answers import recommendation
+from edgefront.core.services.jobs.answers.frontier_view import frontier_view
 from edgefront.core.services.jobs.lifecycle import extend_job
 from edgefront.core.services.jobs.resolved import SearchPlan
-from edgefront.core.services.jobs.views import frontier_view
 from edgefront.core.store.tables import Candidate, Target
 
 pytestmark = pytest.mark.slow

@@ -21,9 +21,9 @@ from edgefront.core.search.pareto.baseline import Baseline
 from edgefront.core.search.pareto.frontier import hypervolume
 from edgefront.core.services import event_log
 from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.jobs.answers.frontier_view import frontier_view
 from edgefront.core.services.jobs.comparison import summary_of
 from edgefront.core.services.jobs.frontier import update_frontier
-from edgefront.core.services.jobs.views import frontier_view
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Job, Measurement, Target
 

@@ -34,9 +34,9 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.schemas import points as wire
-from edgefront.core.services.jobs import candidates, exports, points, views
+from edgefront.core.services.jobs.answers import candidates, exports, frontier_view, points
 from edgefront.core.services.measuring.queries import leases
-from edgefront.core.services.sweep import return_stranded
+from edgefront.core.services.measuring.stranded import return_stranded
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import base
 
@@ -191,7 +191,7 @@ def lists(service: Service, job_id: str) -> Iterator[str]:
     """What the API answers of a job, as lines."""
     with service.database.read() as session:
         page = candidates.list_candidates(session, service.user, job_id).model_dump(mode="json")
-        shown = views.frontier_view(session, service.user, job_id).model_dump(mode="json")
+        shown = frontier_view.frontier_view(session, service.user, job_id).model_dump(mode="json")
         for each in page["items"]:
             each["architecture"] = digest(each["architecture"])
             each["predicted"] = digest(each["predicted"])
@@ -199,7 +199,7 @@ def lists(service: Service, job_id: str) -> Iterator[str]:
             shown[name] = [each["number"] for each in shown[name]]
         yield from (f"candidate {plain(each)}" for each in page["items"])
         yield f"frontier {plain(shown)}"
-        view = views.frontier_view(session, service.user, job_id)
+        view = frontier_view.frontier_view(session, service.user, job_id)
         header, columns = wire.decode(points.read(session, service.user, job_id))
         yield f"points {plain(header.model_dump(mode='json'))}"
         yield from (f"points {name} {values.dtype} {plain(values.tolist())}" for name, values in columns.items())

@@ -22,9 +22,9 @@ from edgefront.core.measurement.record import GenerationSamples, LaunchResult
 from edgefront.core.schemas.agent import DeviceFacts
 from edgefront.core.schemas.jobs import JobRequest, Limits
 from edgefront.core.services.fleet import devices
-from edgefront.core.services.jobs.candidates import CandidateFilter, list_candidates
-from edgefront.core.services.jobs.exports import export_rows
-from edgefront.core.services.jobs.views import frontier_view
+from edgefront.core.services.jobs.answers.candidates import CandidateFilter, list_candidates
+from edgefront.core.services.jobs.answers.exports import export_rows
+from edgefront.core.services.jobs.answers.frontier_view import frontier_view
 from edgefront.core.services.measuring.decision import refusals
 from edgefront.core.store.tables import Candidate, Measurement
 

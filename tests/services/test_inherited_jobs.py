@@ -24,14 +24,14 @@ from edgefront.core.quality.pruning_predictor import PruningPredictor
 from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.schemas.predictions import PredictionRequest
 from edgefront.core.schemas.trainings import TrainingRequest, TrainingView
-from edgefront.core.services.jobs import recommendation
+from edgefront.core.services.jobs.answers import recommendation
 from edgefront.core.services.jobs.resolve import resolve
-from edgefront.core.services.model_imports import begin_import, import_model
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.prediction.predictions import predict
 from edgefront.core.services.quality import laws
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import lifecycle as trainings
+from edgefront.core.services.trainings.imports import begin_import, import_model
 from edgefront.core.services.trainings.plan import read_selection
 from edgefront.core.store.tables import Candidate, Job, OwnerLaw
 from edgefront.core.training.evaluation.given_model import model_files

@@ -13,7 +13,7 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES
 from edgefront.core.services.measuring import leases
-from edgefront.core.services.search.advance import stalled
+from edgefront.core.services.search.stalled import stalled
 from edgefront.core.store.tables import Launch
 
 

@@ -17,7 +17,8 @@ from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.quality.covariance import Posterior
 from edgefront.core.schemas.jobs import JobRequest, JobView
 from edgefront.core.schemas.service import JobLawView
-from edgefront.core.services.jobs import job_views, law, recommendation
+from edgefront.core.services.jobs import job_views
+from edgefront.core.services.jobs.answers import law, recommendation
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.quality import laws

@@ -15,7 +15,7 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.jobs.progress import launches_in_time
 from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES
-from edgefront.core.services.search.advance import stalled
+from edgefront.core.services.search.stalled import stalled
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.store.tables import Job, Launch, Target
 

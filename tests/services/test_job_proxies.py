@@ -24,15 +24,15 @@ from edgefront.core.common.errors import InvalidInput
 from edgefront.core.schemas.jobs import Algorithm, JobRequest, JobView, ProxyName, ProxyTrust
 from edgefront.core.search.registry import ALGORITHMS
 from edgefront.core.services import work
-from edgefront.core.services.jobs.views import frontier_view
+from edgefront.core.services.jobs.answers.frontier_view import frontier_view
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import DatabaseSettings, ScoringSettings, Settings
 from edgefront.core.store.tables import Generation, ProxyScore, ProxyWait, WorkItem
 from edgefront.core.training.proxies.registry import ProxySettings, proxies
 from edgefront.core.training.proxies.score import score
-from edgefront.workers.app import sweep_once
 from edgefront.workers.scoring.child import answer
 from edgefront.workers.scoring.scoring import Child
+from edgefront.workers.sweep import sweep_once
 from edgefront.workers.work import Worker
 
 TINY = {"rows": 2, "length": 4}

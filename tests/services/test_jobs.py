@@ -21,8 +21,8 @@ from edgefront.core.search.interface import Proposal
 from edgefront.core.search.registry import RandomSearch
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.capability import mark_unsupported
-from edgefront.core.services.jobs import candidates, exports, views
 from edgefront.core.services.jobs import lifecycle as jobs
+from edgefront.core.services.jobs.answers import candidates, exports, frontier_view
 from edgefront.core.services.measuring import leases
 from edgefront.core.store.tables import (
     Candidate,
@@ -266,7 +266,7 @@ def test_jobs_are_their_owners_and_no_agents(service: Service, agent: SimulatedA
     service.user = principal(service.database, "bob")
     with service.database.read() as session:
         calls = [
-            lambda: views.frontier_view(session, service.user, job.id),
+            lambda: frontier_view.frontier_view(session, service.user, job.id),
             lambda: candidates.list_candidates(session, service.user, job.id),
             lambda: exports.export_rows(session, service.user, job.id),
             lambda: candidates.get_candidate(session, service.user, candidate_id),

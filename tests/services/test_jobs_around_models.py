@@ -13,9 +13,9 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.models import named_model
 from edgefront.core.common.errors import InvalidInput, SpaceError
 from edgefront.core.schemas.jobs import JobRequest
-from edgefront.core.services.jobs import recommendation
+from edgefront.core.services.jobs.answers import recommendation
+from edgefront.core.services.jobs.answers.frontier_view import frontier_view
 from edgefront.core.services.jobs.resolve import resolve, with_defaults
-from edgefront.core.services.jobs.views import frontier_view
 from edgefront.core.services.spaces import space_of
 from edgefront.core.store.tables import Candidate
 

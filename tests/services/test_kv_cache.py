@@ -12,7 +12,7 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.services.fleet.capability import can_run
-from edgefront.core.services.jobs.views import frontier_view
+from edgefront.core.services.jobs.answers.frontier_view import frontier_view
 from edgefront.core.services.prediction import comparing
 from edgefront.core.services.prediction.fits import Fits
 

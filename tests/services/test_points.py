@@ -18,9 +18,9 @@ from edgefront.core.schemas.candidates import CandidateView
 from edgefront.core.schemas.jobs import JobView
 from edgefront.core.schemas.points import PointsHeader, decode, encode
 from edgefront.core.services.jobs import frontier as frontier_queries
-from edgefront.core.services.jobs import points
-from edgefront.core.services.jobs.candidates import CandidateFilter, PageRequest, list_candidates
-from edgefront.core.services.jobs.points import Zoom
+from edgefront.core.services.jobs.answers import points
+from edgefront.core.services.jobs.answers.candidates import CandidateFilter, PageRequest, list_candidates
+from edgefront.core.services.jobs.answers.points import Zoom
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.trainings import queries as training_queries
 from edgefront.core.store.tables import Candidate, new_id

@@ -23,7 +23,7 @@ from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.schemas.jobs import JobRequest, JobView, Limits
 from edgefront.core.schemas.published import Variants
 from edgefront.core.schemas.recommendations import ChoiceView
-from edgefront.core.services.jobs import choices
+from edgefront.core.services.jobs.answers import choices
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits

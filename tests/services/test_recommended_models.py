@@ -22,7 +22,7 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.schemas.agent import RuntimeFacts
 from edgefront.core.schemas.jobs import JobRequest, Limits
-from edgefront.core.services.jobs import recommendation
+from edgefront.core.services.jobs.answers import recommendation
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.quality.expected import law_note

@@ -11,7 +11,7 @@ from lease_world import World, done
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance
 from edgefront.core.services.search import refining
-from edgefront.core.services.search.advance import stalled
+from edgefront.core.services.search.stalled import stalled
 from edgefront.core.store.tables import Candidate, Job, Target
 
 

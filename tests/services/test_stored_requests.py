@@ -12,10 +12,10 @@ from sqlalchemy import update
 
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.services.jobs import lifecycle
-from edgefront.core.services.jobs.views import frontier_view
+from edgefront.core.services.jobs.answers.frontier_view import frontier_view
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.store.tables import Job, Target
-from edgefront.workers.app import sweep_once
+from edgefront.workers.sweep import sweep_once
 
 
 @pytest.mark.parametrize("wrong", [-0.01, 0.5, float("nan"), float("inf"), "0.1", True, None])

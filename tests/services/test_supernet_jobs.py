@@ -19,18 +19,18 @@ from edgefront.core.data.prepared.preparation import Preparation, prepare
 from edgefront.core.schemas.jobs import JobRequest, JobView
 from edgefront.core.search.supernet_settings import SUMMARY
 from edgefront.core.services.cursor import newest_page
+from edgefront.core.services.datasets import find_dataset
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.tasks import TRAIN
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings import lifecycle as trainings
 from edgefront.core.services.trainings import queries as training_queries
 from edgefront.core.services.trainings.claims import FinishedRun, Machine, RunReport, TrainingClaim
-from edgefront.core.services.trainings.datasets import find_dataset
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Training
 from edgefront.core.training.run_folder import EXIT_DONE, RESULT, RunSpec
 from edgefront.core.training.supernet.run import run
-from edgefront.workers.app import sweep_once
+from edgefront.workers.sweep import sweep_once
 
 DATA = "text.txt"
 MACHINE = Machine("tester", slots=1, memory_bytes=1 << 40)

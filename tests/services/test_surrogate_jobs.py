@@ -16,7 +16,7 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.services import event_log
-from edgefront.core.services.jobs import recommendation
+from edgefront.core.services.jobs.answers import recommendation
 from edgefront.core.services.search import snapshots
 from edgefront.core.services.search.advance import advance
 from edgefront.core.services.search.computing import ComputeStep

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from edgefront.core.services import tasks
 from edgefront.core.services.access import keys
 from edgefront.core.services.jobs.queries import demand
-from edgefront.core.services.sweep import KEEP_ENDED_LEASES
+from edgefront.core.services.measuring.stranded import KEEP_ENDED_LEASES
 from edgefront.core.store.tables import Candidate, Job, Lease, Measurement, Target, WebSession
 
 

@@ -21,13 +21,13 @@ from sqlalchemy import select
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import Conflict, EdgefrontError, InvalidInput, NotFound
 from edgefront.core.common.states import LIVE_TRAININGS
+from edgefront.core.services.datasets import check_dataset
 from edgefront.core.services.dispatch import queue_of
 from edgefront.core.services.fleet.overview import overview
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings import plan
 from edgefront.core.services.trainings.claims import FinishedRun, Machine, RunReport, Score, TrainingClaim
-from edgefront.core.services.trainings.datasets import check_dataset
 from edgefront.core.services.trainings.plan import evenly
 from edgefront.core.services.trainings.views import card_facts
 from edgefront.core.store.database import Database

@@ -21,7 +21,7 @@ from edgefront.core.services.trainings.claims import TrainingClaim
 from edgefront.core.services.trainings.folder import tail
 from edgefront.core.store.database import Database
 from edgefront.core.training.run_folder import SPEC, RunSpec
-from edgefront.workers.app import sweep_once
+from edgefront.workers.sweep import sweep_once
 from edgefront.workers.training.launch import FolderLock, FolderLocked, stop_all
 from edgefront.workers.training.supervisor import Supervisor
 

@@ -20,12 +20,11 @@ import servers
 from edgefront.core.common.errors import Unavailable
 from edgefront.core.services.dispatch import sender
 from edgefront.core.services.settings import BrokerSettings, Settings
-from edgefront.core.services.sweep import PARTS
 from edgefront.core.services.tasks import SWEEP
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Event
-from edgefront.workers import app as worker_app
-from edgefront.workers.app import sweep_once
+from edgefront.workers import sweep as worker_sweep
+from edgefront.workers.sweep import PARTS, sweep_once
 from edgefront.workers.work import LOCK_ATTEMPTS
 
 ROOT = Path(__file__).parents[2]
@@ -112,7 +111,7 @@ def test_a_part_of_the_sweep_that_fails_stops_no_other(
     SimulatedAgent(service.database)
     job = service.create()
     service.inbox.clear()
-    monkeypatch.setattr(worker_app, "PARTS", (broken, *PARTS, broken))
+    monkeypatch.setattr(worker_sweep, "PARTS", (broken, *PARTS, broken))
     sweep_once(service.database)
     service.work()
     assert service.get(job.id).targets[0].candidates == 3

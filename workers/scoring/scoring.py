@@ -12,9 +12,9 @@ from typing import Any
 
 from edgefront.core.common.errors import EdgefrontError, InvalidInput, NotFound
 from edgefront.core.common.processes.child import python
+from edgefront.core.services.datasets import find_dataset
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.trainings.datasets import find_dataset
 from edgefront.core.store.database import Database
 
 IDLE_S = 60.0

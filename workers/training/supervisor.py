@@ -27,11 +27,11 @@ from edgefront.core.common.processes.child import python
 from edgefront.core.common.states import RunOutcome, TrainingCommand, TrainingKind
 from edgefront.core.data.prepared.prepared import Manifest, read_manifest
 from edgefront.core.data.sources.data_set import data_sets
+from edgefront.core.services.datasets import find_dataset
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings import queries as training_queries
 from edgefront.core.services.trainings.claims import FinishedRun, RunReport
-from edgefront.core.services.trainings.datasets import find_dataset
 from edgefront.core.services.trainings.folder import WEIGHTS, checkpoints_in, remove_folder, tail, training_folder
 from edgefront.core.services.trainings.machine import default_threads
 from edgefront.core.services.trainings.views import (

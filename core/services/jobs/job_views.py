@@ -13,12 +13,13 @@ from edgefront.core.common.states import ACTIVE_TARGETS, JobState, TargetState
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.schemas.jobs import JobRequest, JobView, Limits, ProxyTrust, TargetRequest, TargetView
 from edgefront.core.services.fleet.instances import ONLINE
-from edgefront.core.services.jobs import choices, progress, recommendation
 from edgefront.core.services.jobs import frontier as frontier_queries
-from edgefront.core.services.jobs.candidates import candidate_view
+from edgefront.core.services.jobs import progress
+from edgefront.core.services.jobs.answers import choices, recommendation
+from edgefront.core.services.jobs.answers.candidates import candidate_view
+from edgefront.core.services.jobs.answers.measured_models import MeasuredModels
 from edgefront.core.services.jobs.comparison import as_baseline, summary_of
 from edgefront.core.services.jobs.frontier import dominance_of
-from edgefront.core.services.jobs.measured_models import MeasuredModels
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.quality import laws

@@ -12,11 +12,11 @@ from edgefront.core.common.states import LIVE_TRAININGS, JobState, TrainingComma
 from edgefront.core.schemas.trainings import Requirements
 from edgefront.core.search.interface import Snapshot
 from edgefront.core.search.par_supernet import ParSupernet, ParSupernetSettings
+from edgefront.core.services.datasets import check_dataset
 from edgefront.core.services.jobs.resolved import ResolvedJob
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import queries as training_queries
 from edgefront.core.services.trainings import transitions as training_transitions
-from edgefront.core.services.trainings.datasets import check_dataset
 from edgefront.core.services.trainings.plan import check_served, resolved_recipe, resources_for
 from edgefront.core.services.trainings.transitions import change_state, log_state
 from edgefront.core.training.recipes.recipe import Recipe

@@ -21,10 +21,10 @@ from edgefront.core.data.prepared.prepared import read_manifest
 from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.services import tasks, work
+from edgefront.core.services.datasets import find_dataset, is_path
 from edgefront.core.services.quality import queries as score_queries
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.spaces import space_of
-from edgefront.core.services.trainings.datasets import find_dataset, is_path
 from edgefront.core.store.database import enqueue
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target

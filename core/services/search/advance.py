@@ -23,7 +23,6 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from edgefront.core.architectures.space import Genome
-from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.states import ACTIVE_TARGETS, CandidateRole, Goal, JobState, Purpose, TargetState
 from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.search.depths import next_depths
@@ -205,33 +204,6 @@ def fail(session: Session, target_id: str, note: str, now: datetime) -> None:
     target = job_queries.lock_target(session, target_id)
     if target is not None and target.state in ACTIVE_TARGETS:
         end_target(session, target, TargetState.FAILED, note, now)
-
-
-def stalled(session: Session, now: datetime) -> list[str]:
-    """Returns ids of the targets of running jobs that the periodic sweep must advance again."""
-    active = job_queries.active_targets(session)
-    requests = {job.id: job.request for _, job in active}
-    read = {job_id: JOB_REQUEST.read_or(request, None) for job_id, request in requests.items()}
-    began = job_queries.first_starts(
-        session, [id_ for id_, request in read.items() if request and request.budget.minutes]
-    )
-    ending = [
-        target.id
-        for target, job in active
-        if _must_end(target, read[job.id], began.get((job.id, target.device_key)), now)
-    ]
-    stranded, unfinished = job_queries.targets_without_device(session), job_queries.unfinished_targets(session)
-    return list(dict.fromkeys(job_queries.idle_targets(session) + stranded + unfinished + ending))
-
-
-def _must_end(target: Target, request: JobRequest | None, began: datetime | None, now: datetime) -> bool:
-    """Whether a target's time is over, or this release cannot read the job's request."""
-    try:
-        PROTOCOL.read(target.protocol)
-        LIMITS.read(target.limits)
-    except InvalidInput:
-        return True
-    return request is None or progress.is_spent(request, began, now)
 
 
 def _catch_up(session: Session, request: JobRequest, target: Target, now: datetime) -> bool:

@@ -13,10 +13,10 @@ from edgefront.core.schemas.trainings import Requirements
 from edgefront.core.search.interface import Probabilities, Snapshot
 from edgefront.core.search.par_supernet import ParSupernet
 from edgefront.core.search.supernet_settings import SupernetResult
+from edgefront.core.services.datasets import check_dataset
 from edgefront.core.services.jobs.supernet_plan import dataset_of, recipe_of
 from edgefront.core.services.jobs.transitions import change_state, end_target
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.trainings.datasets import check_dataset
 from edgefront.core.services.trainings.lifecycle import SupernetRequest, create_supernet
 from edgefront.core.store.tables import Job, Target, Training
 

@@ -19,10 +19,10 @@ from edgefront.core.data.tokenizers.load import load_tokenizer, same_tokens
 from edgefront.core.schemas.trainings import MAX_PICKS, FrontierPick, Requirements, TrainingRequest
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, job_of, target_of, training_of
+from edgefront.core.services.datasets import check_dataset, find_dataset
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.services.trainings import queries as training_queries
-from edgefront.core.services.trainings.datasets import check_dataset, find_dataset
 from edgefront.core.services.trainings.folder import training_folder
 from edgefront.core.services.trainings.machine import cannot_train, machine_of, served_queues
 from edgefront.core.services.trainings.views import licence_of

@@ -12,7 +12,7 @@ from simulated_agent import CLASS
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.schemas.agent import LeaseItem, LeaseResponse
-from edgefront.workers.app import sweep_once
+from edgefront.workers.sweep import sweep_once
 
 Report = Callable[[LeaseItem], dict[str, Any]]
 

@@ -17,7 +17,7 @@ from edgefront.core.measurement.provider import Provider
 from edgefront.core.schemas.agent import LeaseItem
 from edgefront.core.services.measuring import anchors
 from edgefront.core.services.measuring.result_processing import MAX_MARK
-from edgefront.core.services.sweep import LOST
+from edgefront.core.services.measuring.stranded import LOST
 from edgefront.core.store.tables import Device as Row
 from edgefront.core.store.tables import Launch, Lease
 

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.measurement.figures import FIGURES
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
-from edgefront.core.services.jobs.candidates import CandidateFilter, conditions_of, order_of, predicted_of
+from edgefront.core.services.jobs.answers.candidates import CandidateFilter, conditions_of, order_of, predicted_of
 from edgefront.core.services.jobs.comparison import baselines_of, versus_baseline
 from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.queries import lists

@@ -34,9 +34,9 @@ from edgefront.core.search.pareto.frontier import Dominance
 from edgefront.core.search.pareto.options import MEMORY_SPREAD, Figure, Option, OptionLimits
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
-from edgefront.core.services.jobs.candidates import candidate_view
+from edgefront.core.services.jobs.answers.candidates import candidate_view
+from edgefront.core.services.jobs.answers.measured_models import MAX_NEAR, near_in_words
 from edgefront.core.services.jobs.incumbents import grouped_by_answer
-from edgefront.core.services.jobs.measured_models import MAX_NEAR, near_in_words
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.spaces import filter_of, space_of

@@ -18,7 +18,7 @@ from edgefront.core.schemas.candidates import GROUPS, Group
 from edgefront.core.schemas.points import Axis, encode
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
-from edgefront.core.services.jobs.candidates import predicted_of
+from edgefront.core.services.jobs.answers.candidates import predicted_of
 from edgefront.core.services.jobs.queries.lists import group_of
 from edgefront.core.services.quality.expected import label_of
 from edgefront.core.services.quality.trust import trained_of

@@ -35,13 +35,13 @@ from edgefront.core.search.pareto.recommendation import Recommendation
 from edgefront.core.search.population_shapes import PopulationShapes
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
-from edgefront.core.services.jobs.candidates import candidate_view
+from edgefront.core.services.jobs.answers.candidates import candidate_view
+from edgefront.core.services.jobs.answers.frontier_view import trained_views
+from edgefront.core.services.jobs.answers.measured_models import MAX_NEAR, MeasuredModels, near_in_words
 from edgefront.core.services.jobs.comparison import baseline_of, starts_from_model, unmeasured_depth
 from edgefront.core.services.jobs.frontier import dominance_of
-from edgefront.core.services.jobs.measured_models import MAX_NEAR, MeasuredModels, near_in_words
 from edgefront.core.services.jobs.progress import added_note
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
-from edgefront.core.services.jobs.views import trained_views
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import law_note, perplexities, perplexity_of
 from edgefront.core.services.quality.trust import trained_of

@@ -1,36 +1,25 @@
-"""Periodic sweep, which repairs the effects of crashes, lost messages and silent devices."""
+"""Leases and reports that nobody finishes: their agent fell silent, or their task was lost."""
 
 from __future__ import annotations
 
-import random
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from operator import itemgetter
 
 from sqlalchemy.orm import Session
 
 from edgefront.core.common.states import LaunchState
-from edgefront.core.services import tasks, work
-from edgefront.core.services.access import keys
+from edgefront.core.services import tasks
 from edgefront.core.services.jobs.queries import demand
-from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.measuring import anchors, quarantine
 from edgefront.core.services.measuring.decision import LAUNCH_ATTEMPTS, charged
 from edgefront.core.services.measuring.queries import launches, leases
 from edgefront.core.services.measuring.queries import measurements as measurement_queries
 from edgefront.core.services.measuring.queries.launches import LaunchRow
 from edgefront.core.services.measuring.result_processing import apply_results, fail_measurements
-from edgefront.core.services.quality import scoring
-from edgefront.core.services.search import advance
-from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.store.database import enqueue
 
 PROCESSED_WITHIN = timedelta(seconds=1)
 """Age of an unprocessed report at which its task counts as lost."""
-
-MAX_TARGETS = 100
-"""Maximum number of targets resumed per sweep. If more are stalled, workers are still busy with the previous ones."""
 
 KEEP_ENDED_LEASES = timedelta(hours=1)
 """Time for which ended leases are stored: a late heartbeat gets 410 (ended) instead of 404."""
@@ -38,7 +27,8 @@ KEEP_ENDED_LEASES = timedelta(hours=1)
 LOST = "the agent was lost while it measured the model"
 
 
-def _leases(session: Session, now: datetime) -> None:
+def end_leases(session: Session, now: datetime) -> None:
+    """Ends expired leases, and releases launches that are stranded or no longer needed."""
     leases.end_expired(session, now)
     return_stranded(session, now)
     leases.cancel_unwanted(session, now)
@@ -97,46 +87,13 @@ def _running(leased: Iterable[LaunchRow]) -> list[LaunchRow]:
     return list(last.values())
 
 
-def _reports(session: Session, now: datetime) -> None:
+def request_processing(session: Session, now: datetime) -> None:
+    """Enqueues the processing of reports whose task was lost."""
     for target_id in launches.unprocessed_targets(session, now - PROCESSED_WITHIN):
         enqueue(session, tasks.PROCESS_RESULTS, target_id=target_id)
 
 
-def _targets(session: Session, now: datetime) -> None:
-    stalled = advance.stalled(session, now)
-    if len(stalled) > MAX_TARGETS:
-        # Each owner gets an equal share, in random order, because an owner's first target may be slow to compute.
-        owners, ranks = job_queries.owners_of(session, stalled), Counter[str]()
-        ranked = []
-        for target_id in random.sample(stalled, len(stalled)):
-            owner = owners.get(target_id, "")
-            ranked.append((ranks[owner], target_id))
-            ranks[owner] += 1
-        stalled = [target_id for _, target_id in sorted(ranked, key=itemgetter(0))[:MAX_TARGETS]]
-    for target_id in stalled:
-        enqueue(session, tasks.ADVANCE, target_id=target_id)
-
-
-def _ended_leases(session: Session, now: datetime) -> None:
+def forget_ended_leases(session: Session, now: datetime) -> None:
+    """Deletes ended leases after `KEEP_ENDED_LEASES`."""
     leases.forget_leases(session)
     leases.forget_ended(session, now - KEEP_ENDED_LEASES)
-
-
-PARTS: tuple[Callable[[Session, datetime], object], ...] = (
-    _leases,
-    quarantine.hand_over,
-    anchors.request,
-    _reports,
-    _targets,
-    _ended_leases,
-    training_claims.return_expired,
-    work.resend,
-    scoring.resend,
-    keys.purge_web_sessions,
-)
-"""Parts of a sweep: expired leases and unneeded launches, devices in quarantine, due anchors, reports and targets whose
-task was lost, ended leases, lost trainings, unclaimed work, unclaimed scores, expired sessions.
-
-Each part has its own transaction, so a failure does not undo the others. Several sweeps may run at once, beside claims
-and reports, because a sweep skips locked rows and leaves them to the next sweep.
-"""
