@@ -21,14 +21,13 @@ from edgefront.api.http.metrics import Metrics
 from edgefront.api.http.middleware import BodyLimit, Guard
 from edgefront.api.http.root_path import BelowPath, check_root_path
 from edgefront.api.http.routes import SlowWork
-from edgefront.api.live import events
-from edgefront.api.live.events import Feeds
-from edgefront.api.live.long_poll import WaitingRoom
+from edgefront.api.polling import Feeds, WaitingRoom
 from edgefront.api.routers import (
     agents,
     candidates,
     catalogue,
     devices,
+    events,
     health,
     jobs,
     keys,

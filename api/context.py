@@ -7,16 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import anyio
 from fastapi import Depends, Request
 from sqlalchemy.orm import Session
 
-from edgefront.api.http.credentials import Credential, Credentials
+from edgefront.api.http.credentials import ENROLMENT_PREFIX, Credential, Credentials
 from edgefront.api.http.metrics import Metrics
 from edgefront.api.http.routes import SlowWork
-from edgefront.api.live.long_poll import WaitingRoom
+from edgefront.api.polling import Feeds, WaitingRoom
 from edgefront.core.common.errors import Forbidden, Unauthenticated
 from edgefront.core.common.states import KeyRole
 from edgefront.core.services.access.keys import Principal
@@ -25,10 +25,6 @@ from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
 
-if TYPE_CHECKING:
-    from edgefront.api.live.events import Feeds  # would be an import cycle at run time
-
-ENROLMENT_PREFIX = "efe_"
 VERSION = version("edgefront-lm")
 """Version of the running release."""
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from edgefront.agents.device.cores import CorePlan, keep_to, numbers
-from edgefront.agents.measuring.forkserver import child_environment
+from edgefront.agents.device.environment import child_environment
 from edgefront.core.common.processes.child import python
 from edgefront.core.common.processes.folders import work_folder
 from edgefront.core.measurement.plausible import CORE_GB, CORE_GFLOPS, GPU_GB, GPU_GFLOPS, GPU_HALF_GFLOPS, MAX_MHZ

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import get_args
 
 from edgefront.agents.device.cores import CorePlan
+from edgefront.agents.device.environment import child_environment
 from edgefront.agents.device.kernel import kernel_facts
-from edgefront.agents.measuring.forkserver import child_environment
 from edgefront.core.common.processes.child import python
 from edgefront.core.common.processes.folders import work_folder
 from edgefront.core.common.processes.gpus import listed_gpus

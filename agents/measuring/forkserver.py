@@ -32,6 +32,7 @@ from typing import Any, get_args
 
 from edgefront.agents.device import linux
 from edgefront.agents.device.cores import keep_to
+from edgefront.agents.device.environment import child_environment
 from edgefront.agents.measuring import child, runtimes
 from edgefront.agents.measuring.failures import MAX_TAIL_BYTES, failure, of_child
 from edgefront.agents.measuring.runtimes import LaunchRequest
@@ -41,10 +42,6 @@ from edgefront.core.common.validation import one_of
 from edgefront.core.measurement.protocol import Runtime
 from edgefront.core.measurement.record import LaunchResult
 
-_ROOT = Path(__file__).absolute().parents[3]
-"""The folder that contains the package `edgefront`. Links are not resolved, because in a source tree the subpackages
-are links.
-"""
 _STOP_TIMEOUT_S = 5.0
 
 
@@ -111,28 +108,6 @@ class ForkServer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-
-
-def child_environment(temporary: Path) -> dict[str, str]:
-    """Returns the environment variables of measuring processes: this process's variables, the project's packages on the
-    path, and `temporary` as the folder of temporary files. This process cleans that folder, because a killed child
-    cannot remove its files.
-    """
-    settings = {
-        "TMPDIR": str(temporary),
-        # Libraries must not start threads when they are loaded in a process that forks. A child sets its number of
-        # threads through the runtime.
-        "OPENBLAS_NUM_THREADS": "1",
-        # ONNX Runtime's official builds (1.29 and later) upload telemetry in a thread that starts on import. A device
-        # should contact only its server.
-        "ORT_DISABLE_TELEMETRY": "1",
-        # llama.cpp would start a debugger to print a trace when it aborts.
-        "GGML_NO_BACKTRACE": "1",
-    }
-    # With this CUDA numbers GPUs as NVML does, which reports memory and clock rates.
-    settings["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    path = os.pathsep.join(part for part in (str(_ROOT), os.environ.get("PYTHONPATH", "")) if part)
-    return {**os.environ, **settings, "PYTHONPATH": path}
 
 
 def lock_path() -> Path:

@@ -22,9 +22,10 @@ from typing import Any
 
 from edgefront.agents.device import linux
 from edgefront.agents.device.cores import CorePlan
+from edgefront.agents.device.environment import child_environment
 from edgefront.agents.device.probe import try_runtime
 from edgefront.agents.measuring.failures import MAX_TAIL_BYTES, failure, of_child
-from edgefront.agents.measuring.forkserver import ForkServer, child_environment, lock_path, only_measurement
+from edgefront.agents.measuring.forkserver import ForkServer, lock_path, only_measurement
 from edgefront.agents.measuring.inputs import state_sizes
 from edgefront.agents.measuring.runtimes import GgufFile, LaunchRequest
 from edgefront.core.architectures.architecture import Architecture

@@ -10,8 +10,7 @@ from starlette.datastructures import Headers
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edgefront.api.context import ENROLMENT_PREFIX, Context
-from edgefront.api.http.credentials import CHECKED_S, Credential
+from edgefront.api.http.credentials import CHECKED_S, ENROLMENT_PREFIX, Credential, Credentials
 from edgefront.api.http.root_path import own_path
 from edgefront.core.common.errors import EdgefrontError, Forbidden, Unauthenticated, Unavailable
 from edgefront.core.common.states import KeyRole
@@ -67,7 +66,7 @@ class Authenticate:
         if "principal" not in scope["state"]:  # the endpoint checks enrolment tokens
             await self.app(scope, receive, send)
             return
-        context: Context = scope["app"].state.context
+        credentials: Credentials = scope["app"].state.context.credentials
         credential: Credential = scope["state"]["credential"]
         valid_at = time.monotonic()
 
@@ -75,7 +74,7 @@ class Authenticate:
             nonlocal valid_at
             if time.monotonic() - valid_at > CHECKED_S:
                 with suppress(Unavailable):  # no key can end while the database is unavailable
-                    await context.credentials.resolve(credential)
+                    await credentials.resolve(credential)
                     valid_at = time.monotonic()
 
         async def receive_valid() -> Message:
@@ -95,7 +94,7 @@ class Authenticate:
         await self.app(scope, receive_valid, send_valid)
 
     async def _admit(self, scope: Scope) -> None:
-        context: Context = scope["app"].state.context
+        credentials: Credentials = scope["app"].state.context.credentials
         path = own_path(scope)
         headers = Headers(scope=scope)
         credential = credential_of(headers)
@@ -107,13 +106,13 @@ class Authenticate:
                     "an enrolment token can only enrol a device; use the credential of the enrolled device"
                 )
             return
-        principal = context.credentials.remembered(credential)
+        principal = credentials.remembered(credential)
         if principal is None:
             try:
-                principal = await context.credentials.resolve(credential)
+                principal = await credentials.resolve(credential)
             except Unavailable:
                 # During an outage, metrics stay readable for everybody who could read them before.
-                principal = context.credentials.last_known(credential) if path == METRICS_PATH else None
+                principal = credentials.last_known(credential) if path == METRICS_PATH else None
                 if principal is None:
                     raise
         if credential.cookie and scope["method"] not in _SAFE_METHODS:

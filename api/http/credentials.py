@@ -27,6 +27,7 @@ from edgefront.core.services.access.keys import Principal, authenticate, authent
 from edgefront.core.services.fleet.devices import first_used
 from edgefront.core.store.database import Database
 
+ENROLMENT_PREFIX = "efe_"
 CHECKED_S = 0.3
 """Seconds between two checks for revocations."""
 TRUSTED_S = 0.9

@@ -11,9 +11,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edgefront.api.context import Context
 from edgefront.api.http import problems
 from edgefront.api.http.auth import ENROL_PATH, is_public
+from edgefront.api.http.metrics import Metrics
 from edgefront.api.http.root_path import own_path
 from edgefront.core.common.errors import EdgefrontError, TooLarge
 
@@ -58,8 +58,8 @@ class Guard:
                     headers.setdefault(name, value)
                 seconds = time.perf_counter() - begun - state.get("waited_s", 0.0)
                 route = str(getattr(scope.get("route"), "path_format", None) or "unmatched")
-                context: Context = scope["app"].state.context
-                context.metrics.answered(scope["method"], route, message["status"], max(0.0, seconds))
+                metrics: Metrics = scope["app"].state.context.metrics
+                metrics.answered(scope["method"], route, message["status"], max(0.0, seconds))
             await send(message)
 
         try:

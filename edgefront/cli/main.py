@@ -30,11 +30,11 @@ from edgefront.cli.commands import (
     service,
     trainings,
 )
-from edgefront.cli.commands.base import Json, Key, Url, Wide, root_options
-from edgefront.cli.commands.base import command as register
-from edgefront.cli.extras import install_hint
-from edgefront.cli.show.output import console, json_text
+from edgefront.cli.session import Json, Key, Url, Wide, root_options
+from edgefront.cli.session import command as register
 from edgefront.core.common.errors import EdgefrontError
+from edgefront.extras import install_hint
+from edgefront.show.output import console, json_text
 
 app = typer.Typer(
     name="edgefront",

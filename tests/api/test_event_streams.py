@@ -16,9 +16,9 @@ from running_api import Service, problem
 from simulated_agent import CLASS
 from starlette.types import Message, Receive, Scope, Send
 
+from edgefront.api import polling
 from edgefront.api.http import auth
 from edgefront.api.http.credentials import Credential
-from edgefront.api.live import events as event_streams
 from edgefront.core.common.errors import EdgefrontError, Unauthenticated, Unavailable
 from edgefront.core.common.states import JobEventKind, KeyRole
 from edgefront.core.schemas.messages import Event
@@ -39,7 +39,7 @@ def follow(client: httpx.Client, path: str, headers: dict[str, str] | None = Non
 def test_a_key_that_ends_elsewhere_ends_its_streams_here(
     database: Database, start_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_streams, "RECHECK_S", 1e9)  # it is told, not found by looking now and then
+    monkeypatch.setattr(polling, "RECHECK_S", 1e9)  # it is told, not found by looking now and then
     here, elsewhere = start_service(database), start_service(database)
     here.enrol("board", CLASS)
     made = elsewhere.client().post("/v1/keys", json={"name": "bob"}).json()
@@ -106,15 +106,15 @@ def test_numbers_that_were_never_given_out_are_refused(client: httpx.Client, pat
 def test_a_long_log_comes_whole_to_every_reader(
     service: Service, client: httpx.Client, job: dict[str, Any], path: str
 ) -> None:
-    count = event_streams.PAGE * 2 + event_streams.KEPT + 7
+    count = polling.PAGE * 2 + polling.KEPT + 7
     append(service, job["id"], count)
     whole = job["last_event"] + count
     with follow(client, path) as first, follow(client, path, after=whole - 5) as second:
         assert [event.number for event in take(second, 5)] == list(range(whole - 4, whole + 1))
         assert [event.number for event in take(first, whole)] == list(range(1, whole + 1))
-        append(service, job["id"], event_streams.PAGE + 1)
+        append(service, job["id"], polling.PAGE + 1)
         for events in (first, second):
-            assert take(events, event_streams.PAGE + 1)[-1].number == whole + event_streams.PAGE + 1
+            assert take(events, polling.PAGE + 1)[-1].number == whole + polling.PAGE + 1
 
 
 def test_readers_of_one_job_share_a_feed_that_ends_with_them(
@@ -135,7 +135,7 @@ def test_readers_of_one_job_share_a_feed_that_ends_with_them(
 def test_a_stream_ends_when_its_job_is_deleted_or_its_key_revoked(
     service: Service, client: httpx.Client, job: dict[str, Any], path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_streams, "RECHECK_S", 0.2)
+    monkeypatch.setattr(polling, "RECHECK_S", 0.2)
     admin = service.client("admin", "root")
     made = admin.post("/v1/keys", json={"name": "second", "owner": "bob"}).json()
     other = service.client_with({"Authorization": f"Bearer {made['key']}"})
@@ -150,7 +150,7 @@ def test_a_stream_ends_when_its_job_is_deleted_or_its_key_revoked(
 
 
 def test_streams_are_bounded_for_each_key(client: httpx.Client, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_streams, "MAX_READERS_PER_KEY", 1)
+    monkeypatch.setattr(polling, "MAX_READERS_PER_KEY", 1)
     with follow(client, path) as events:
         take(events, 1)
         refused = client.get(f"{path}/events")
@@ -159,7 +159,7 @@ def test_streams_are_bounded_for_each_key(client: httpx.Client, path: str, monke
 
 
 def test_silence_is_filled_with_comments(client: httpx.Client, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgefront.api.live.events.HEARTBEAT_S", 0.1)
+    monkeypatch.setattr("edgefront.api.routers.events.HEARTBEAT_S", 0.1)
     with client.stream("GET", f"{path}/events") as response:
         lines = response.iter_lines()
         assert next(line for line in lines if line.startswith("retry:")) == "retry: 2000"

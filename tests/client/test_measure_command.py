@@ -12,8 +12,8 @@ import pytest
 from command_line import edgefront
 
 from edgefront.cli import exits
-from edgefront.cli.commands.base import Session
 from edgefront.cli.commands.measure import _note
+from edgefront.cli.session import Session
 from edgefront.cli.workflows.measure import Measured, time_limit_s
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.models import named_model

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from edgefront.api.docs.examples import example
-from edgefront.cli.show import progress
 from edgefront.core.schemas.jobs import JobView
+from edgefront.show import progress
 
 JOB = JobView.model_validate(example("job"))
 

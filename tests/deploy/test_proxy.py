@@ -17,7 +17,7 @@ import yaml
 from own_ca import own_ca
 
 import servers
-from edgefront.api.live.events import HEARTBEAT_S
+from edgefront.api.routers.events import HEARTBEAT_S
 from edgefront.api.serve import KEEP_ALIVE_S
 from edgefront.core.services.settings import HttpSettings, LeaseSettings
 from http_server import QuietHandler, serving

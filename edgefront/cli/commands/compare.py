@@ -8,12 +8,12 @@ from urllib.parse import urlencode
 
 import typer
 
-from edgefront.cli.commands.base import Session
 from edgefront.cli.commands.options import JobId, LimitOptions
-from edgefront.cli.show.output import MARKED, NONE, megabytes, millions, milliseconds, times
-from edgefront.cli.show.table import Table
+from edgefront.cli.session import Session
 from edgefront.core.common.errors import NotFound
 from edgefront.core.common.validation import one_of
+from edgefront.show.output import MARKED, NONE, megabytes, millions, milliseconds, times
+from edgefront.show.table import Table
 
 if TYPE_CHECKING:
     pass
@@ -36,7 +36,7 @@ def compare(
 
     Differences are relative to the first target. The page /compare shows the same.
     """
-    from edgefront.cli.show.frontier_table import label_line, median_quality, quality_header, quality_label
+    from edgefront.show.frontier_table import label_line, median_quality, quality_header, quality_label
 
     client = session.client
     comparison = client.compare([target_id for text in targets for target_id in _target_ids(session, text)])
@@ -122,8 +122,8 @@ def frontier(
 
     Differences up to the job's epsilon, the measurement error, are ignored.
     """
-    from edgefront.cli.show.frontier_table import frontier_label, frontier_table
     from edgefront.core.schemas.jobs import Quality
+    from edgefront.show.frontier_table import frontier_label, frontier_table
 
     client = session.client
     names = [target] if target else [item.id for item in client.jobs.get(job).targets]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgefront.cli.commands.base import Session, command, group
-from edgefront.cli.show.output import NONE
-from edgefront.cli.show.table import Table
+from edgefront.cli.session import Session, command, group
+from edgefront.show.output import NONE
+from edgefront.show.table import Table
 
 if TYPE_CHECKING:
     from edgefront.core.data.prepared.prepared import Prepared

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from edgefront.cli.commands.base import Session
 from edgefront.cli.commands.options import MachineOptions, TrainedModelArgument
-from edgefront.cli.extras import need
-from edgefront.cli.show.table import Table
+from edgefront.cli.session import Session
 from edgefront.core.common.errors import InvalidInput
+from edgefront.extras import need
+from edgefront.show.table import Table
 
 if TYPE_CHECKING:
     from edgefront.core.data.prepared.prepared import Prepared

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from edgefront.cli import exits
-from edgefront.cli.commands.base import Session
 from edgefront.cli.commands.devices import only_device
 from edgefront.cli.commands.inherit import parent_training
 from edgefront.cli.commands.jobs import require_success
@@ -20,6 +19,7 @@ from edgefront.cli.commands.options import (
     SpaceOptions,
     TrainingBudgetOptions,
 )
+from edgefront.cli.session import Session
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.number_formats import WeightFormat
 from edgefront.core.measurement.runtimes import Runtime
@@ -122,9 +122,9 @@ def find(
     much (exit code 10). With --published it chooses among published models, by a published score, their formats and
     runtimes.
     """
-    from edgefront.cli.show import published as published_tables
-    from edgefront.cli.show import recommendation
     from edgefront.client import requests
+    from edgefront.show import published as published_tables
+    from edgefront.show import recommendation
 
     limits = limit.limits
     requests.check_limits(limits)  # before requesting the devices from the server
@@ -238,7 +238,7 @@ def _installed_runtimes(session: Session, target: Mapping[str, Any]) -> list[str
 
 def _run(session: Session, request: JobRequest) -> JobView:
     """Submits the job and shows its progress until the job has ended. Raises `EdgefrontError` if the job failed."""
-    from edgefront.cli.show import progress
+    from edgefront.show import progress
 
     created = session.client.jobs.create(request)
     session.note(f"searching: {created.id}, {session.client.url}/jobs/{created.id}")
@@ -248,6 +248,6 @@ def _run(session: Session, request: JobRequest) -> JobView:
     if session.json:
         job = client.jobs.wait(created.id)
     else:
-        job = progress.show(progress.views(client, created.id), session.err) or created
+        job = progress.show(progress.views(lambda: client.jobs.get(created.id)), session.err) or created
     require_success(job)
     return job

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgefront.cli.commands.base import Session, command, group
 from edgefront.cli.commands.options import MODEL_FORMS, Force, MachineOptions, SpaceOptions
-from edgefront.cli.extras import need
-from edgefront.cli.show.table import Table
+from edgefront.cli.session import Session, command, group
 from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.common.files import check_free
+from edgefront.extras import need
+from edgefront.show.table import Table
 
 if TYPE_CHECKING:
     from edgefront.core.quality.pruning_predictor import PruningPredictor

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefront.cli import exits
-from edgefront.cli.commands.base import Session, command, group, state_commands
 from edgefront.cli.commands.devices import only_device
 from edgefront.cli.commands.inherit import parent_training
 from edgefront.cli.commands.options import (
@@ -24,11 +23,12 @@ from edgefront.cli.commands.options import (
     TrainingBudgetOptions,
     Watch,
 )
-from edgefront.cli.show.output import moment, print_event
-from edgefront.cli.show.table import Table
+from edgefront.cli.session import Session, command, group, state_commands
 from edgefront.core.common.errors import EdgefrontError
 from edgefront.core.common.states import JobState
 from edgefront.core.common.validation import checked
+from edgefront.show.output import moment, print_event
+from edgefront.show.table import Table
 
 if TYPE_CHECKING:
     from edgefront.core.schemas.jobs import JobView
@@ -101,9 +101,9 @@ def submit(
     ] = False,
 ) -> None:
     """Submit a search job."""
-    from edgefront.cli.show.progress import show_estimate
     from edgefront.client import requests
     from edgefront.core.schemas.jobs import JobRequest
+    from edgefront.show.progress import show_estimate
 
     if file is not None:
         request = requests.read_request(file, JobRequest)
@@ -183,7 +183,7 @@ def list_jobs(
 @command(app, "show")
 def show_job(session: Session, job: JobId) -> None:
     """Show a job and its targets."""
-    from edgefront.cli.show.progress import progress_table
+    from edgefront.show.progress import progress_table
 
     view = session.client.jobs.get(job)
 
@@ -217,7 +217,7 @@ def watch_job(session: Session, job: JobId) -> None:
 
 
 def _watch(session: Session, job_id: str, after: int = 0) -> None:
-    from edgefront.cli.show import progress
+    from edgefront.show import progress
 
     job: JobView = session.client.jobs.get(job_id)  # fails at once if the job does not exist
     client = session.watching_client
@@ -226,7 +226,7 @@ def _watch(session: Session, job_id: str, after: int = 0) -> None:
             print_event(event)
         job = client.jobs.get(job_id)
     else:
-        job = progress.show(progress.views(client, job_id), session.screen) or job
+        job = progress.show(progress.views(lambda: client.jobs.get(job_id)), session.screen) or job
         for target in job.targets:
             if target.summary:
                 session.say(f"{target.name}: {target.summary}")
@@ -255,8 +255,8 @@ def recommend(
     Works while the job runs. Limits that are not given are the job's own. If nothing fits: the nearest model, and which
     limit to move by how much (exit code 10).
     """
-    from edgefront.cli.show import published
-    from edgefront.cli.show.recommendation import show
+    from edgefront.show import published
+    from edgefront.show.recommendation import show
 
     client, budget = session.client, training.values
     view = client.jobs.get(job)

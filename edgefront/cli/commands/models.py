@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgefront.cli.commands.base import Session, command, group
 from edgefront.cli.commands.inherit import note_dequantised
 from edgefront.cli.commands.options import (
     MODEL_HELP,
@@ -20,10 +19,11 @@ from edgefront.cli.commands.options import (
     ModelArgument,
     Numbers,
 )
-from edgefront.cli.show.output import NONE, millions
-from edgefront.cli.show.table import Table
+from edgefront.cli.session import Session, command, group
 from edgefront.core.common.files import check_free
 from edgefront.core.model_files.model_file import as_folder, bytes_at, check_format, file_name, write_model
+from edgefront.show.output import NONE, millions
+from edgefront.show.table import Table
 
 if TYPE_CHECKING:
     from edgefront.core.architectures.architecture import Architecture
@@ -251,9 +251,9 @@ def list_models(
 
 
 def _list_published(session: Session) -> None:
-    from edgefront.cli.show.published import UNKNOWN
     from edgefront.core.architectures.models.published import published_view
     from edgefront.core.architectures.published import PublishedCatalogue, published_models, score_tables
+    from edgefront.show.published import UNKNOWN
 
     models = tuple(published_view(model) for model in published_models().values())
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import typer
 
-from edgefront.cli.commands.base import Identifies
+from edgefront.cli.session import Identifies
 from edgefront.core.common.number_formats import GgufFormat, GgufQuantisation, KvCache, NumberFormat
 from edgefront.core.common.units import parse_token_count
 from edgefront.core.model_files.model_file import ModelFormat

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgefront.cli.commands.base import Session, command, group
 from edgefront.cli.commands.options import ModelArgument
 from edgefront.cli.commands.quality import conditions
-from edgefront.cli.extras import need
-from edgefront.cli.show.output import NONE
-from edgefront.cli.show.table import Table
+from edgefront.cli.session import Session, command, group
+from edgefront.extras import need
+from edgefront.show.output import NONE
+from edgefront.show.table import Table
 
 if TYPE_CHECKING:
     from edgefront.core.architectures.architecture import Architecture

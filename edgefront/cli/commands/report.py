@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from edgefront.cli import exits
-from edgefront.cli.commands.base import Session, command, group
 from edgefront.cli.commands.options import Force, JobId, LimitOptions
+from edgefront.cli.session import Session, command, group
 from edgefront.core.common.files import check_empty
 from edgefront.core.common.states import ENDED_JOBS
 from edgefront.core.common.validation import printable

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from edgefront.agents.options import AgentOptions
-from edgefront.cli.commands.base import Session
 from edgefront.cli.commands.options import Cores
-from edgefront.cli.extras import need
+from edgefront.cli.session import Session
 from edgefront.core.common.processes.child import end_with_input
+from edgefront.extras import need
 
 Home = Annotated[
     Path | None,

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from edgefront.cli.commands.base import Identifies, Session, command, group, state_commands
 from edgefront.cli.commands.inherit import import_into_service, training_id
 from edgefront.cli.commands.options import (
     Force,
@@ -22,12 +21,13 @@ from edgefront.cli.commands.options import (
     TrainingIds,
     Watch,
 )
-from edgefront.cli.show.output import NONE, millions, print_event, share
-from edgefront.cli.show.table import Table
+from edgefront.cli.session import Identifies, Session, command, group, state_commands
 from edgefront.core.common.errors import EdgefrontError, InvalidInput
 from edgefront.core.common.states import TrainingState
 from edgefront.core.common.validation import checked, one_of
 from edgefront.core.model_files.model_file import ModelFormat, as_folder
+from edgefront.show.output import NONE, millions, print_event, share
+from edgefront.show.table import Table
 
 app = group("Train models of a frontier or any others: submit, watch, control, download.")
 
@@ -231,7 +231,7 @@ def list_trainings(
     limit: Newest = 50,
 ) -> None:
     """List trainings, the newest first."""
-    from edgefront.cli.show.training_tables import trainings_table
+    from edgefront.show.training_tables import trainings_table
 
     trainings = list(islice(session.client.trainings.list(state=state, job=job, limit=min(limit, 200)), limit))
     session.put(trainings, lambda: session.out.print(trainings_table(trainings)))
@@ -240,7 +240,7 @@ def list_trainings(
 @command(app, "show")
 def show_training(session: Session, training: TrainingId) -> None:
     """Show a training: its progress, its scores, and the measured latency and memory of its model."""
-    from edgefront.cli.show.training_tables import facts
+    from edgefront.show.training_tables import facts
 
     view = session.client.trainings.get(training)
 
@@ -258,7 +258,7 @@ def watch_training(session: Session, training: TrainingIds) -> None:
 
 
 def _watch(session: Session, ids: list[str]) -> None:
-    from edgefront.cli.show.training_tables import watch
+    from edgefront.show.training_tables import watch
 
     client = session.watching_client
     for training in ids:
@@ -270,7 +270,7 @@ def _watch(session: Session, ids: list[str]) -> None:
             print_event(event)
         ended = [client.trainings.get(ids[0])]
     else:
-        ended = watch(client, ids, session.screen)
+        ended = watch(client.trainings.get, ids, session.screen)
     failed = [training for training in ended if training.state == TrainingState.FAILED]
     if failed:
         raise EdgefrontError("; ".join(f"training {item.id} failed: {item.reason}" for item in failed))

@@ -14,10 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgefront.cli.commands.base import Session
-from edgefront.cli.show import progress
-from edgefront.cli.show.output import duration, print_json
-from edgefront.cli.show.recommendation import show as show_recommendation
+from edgefront.cli.session import Session
 from edgefront.cli.workflows import up
 from edgefront.client.client import Client
 from edgefront.client.requests import find_request
@@ -30,6 +27,9 @@ from edgefront.core.schemas.candidates import FrontierView
 from edgefront.core.schemas.jobs import JobRequest, JobView
 from edgefront.core.schemas.recommendations import RecommendationView
 from edgefront.embedded.service import DEVICE, EmbeddedService, StartInterrupted, locked_home
+from edgefront.show import progress
+from edgefront.show.output import duration, print_json
+from edgefront.show.recommendation import show as show_recommendation
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -136,7 +136,8 @@ class Demo:
 
     def _search(self, request: JobRequest) -> JobView:
         job = self.client.jobs.create(request)
-        ended = progress.show(self._until_interrupted(progress.views(self.client, job.id)), self.out) or job
+        views = progress.views(lambda: self.client.jobs.get(job.id))
+        ended = progress.show(self._until_interrupted(views), self.out) or job
         if ended.state != JobState.FINISHED:
             notes = "; ".join(f"{target.name}: {target.note}" for target in ended.targets if target.note)
             raise EdgefrontError(f"the search is {ended.state}: {ended.reason or notes or 'see the log'}")

@@ -13,11 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from edgefront import __version__
-from edgefront.cli.extras import need
-from edgefront.cli.show import published, recommendation
-from edgefront.cli.show.frontier_table import frontier_label
-from edgefront.cli.show.output import NONE, gigabytes, moment
-from edgefront.cli.show.table import table_html
 from edgefront.client.client import Client
 from edgefront.client.resources.jobs import Job
 from edgefront.core.common.errors import EdgefrontError, InvalidInput, NotFound
@@ -29,6 +24,11 @@ from edgefront.core.schemas.jobs import TargetView
 from edgefront.core.schemas.reports import Report, ReportedCommand, ReportedTarget
 from edgefront.core.schemas.service import DeviceView
 from edgefront.core.search.pareto.options import OptionLimits
+from edgefront.extras import need
+from edgefront.show import published, recommendation
+from edgefront.show.frontier_table import frontier_label
+from edgefront.show.output import NONE, gigabytes, moment
+from edgefront.show.table import table_html
 
 REPORT, PAGE, COMMANDS, JOB = "report.json", "report.html", "commands.txt", "job.json"
 

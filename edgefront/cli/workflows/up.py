@@ -11,10 +11,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgefront.cli.commands.base import Session
-from edgefront.cli.show.output import print_json
+from edgefront.cli.session import Session
 from edgefront.core.common.errors import EdgefrontError
 from edgefront.embedded.service import DEFAULT_PORT, DEVICE, EmbeddedService, StartInterrupted
+from edgefront.show.output import print_json
 
 if TYPE_CHECKING:
     from rich.console import Console

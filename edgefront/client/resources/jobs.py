@@ -7,14 +7,12 @@ import json
 import os
 import uuid
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from pydantic import PrivateAttr
 
-from edgefront.cli.extras import need
 from edgefront.client.resources.repeated import follow_log, pages, until_ended
 from edgefront.client.transport import Resource, Transport, segment
 from edgefront.core.common.errors import EdgefrontError
@@ -26,13 +24,13 @@ from edgefront.core.schemas.jobs import AddedTargetRequest, JobPage, JobRequest,
 from edgefront.core.schemas.messages import Event
 from edgefront.core.schemas.predictions import JobEstimate
 from edgefront.core.schemas.recommendations import ChoicesView, RecommendationView
+from edgefront.extras import need
 
 if TYPE_CHECKING:
     from pandas import DataFrame
     from typing_extensions import Unpack
 
-    from edgefront.cli.show.plot import Plot
-    from edgefront.core.schemas.points import PointsHeader
+    from edgefront.show.plot import Chart, Plot
 
 
 class _Page(JobPage):
@@ -296,20 +294,10 @@ def limit_query(
     }
 
 
-@dataclass(frozen=True)
-class Chart:
-    """The data of a plot of one target (device and runtime) of a job."""
-
-    recommendation: RecommendationView
-    """Header with the target's name and limits, the recommended model, and the proxy's name."""
-    points: PointsHeader
-    columns: dict[str, Any]
-    """Name of a column → array (`core.schemas.points`)."""
-
-
 def chart(transport: Transport, job_id: str, target: str, most: int) -> Chart:
     """Returns the data for a plot of `target` (id or name): at most `most` points, with the recommended model."""
     from edgefront.core.schemas import points
+    from edgefront.show.plot import Chart
 
     path = f"/v1/jobs/{segment(job_id)}"
     view = transport.ask(RecommendationView, "GET", f"{path}/recommendation", params={"target": target})
@@ -339,7 +327,7 @@ class Job(JobView):
         pip command if the extra `notebook` is missing.
         """
         need("job.plot()", "demo", install="notebook")
-        from edgefront.cli.show.plot import plot
+        from edgefront.show.plot import plot
 
         if self._transport is None:
             raise EdgefrontError(f"this job has no connection to a server: read it with client.jobs.get({self.id!r})")
@@ -351,7 +339,7 @@ class Job(JobView):
         return {**super().__getstate__(), "__pydantic_private__": {"_transport": None}}
 
     def _repr_html_(self) -> str:
-        from edgefront.cli.show.progress import progress_table
+        from edgefront.show.progress import progress_table
 
         lines = [self.reason] if self.reason else []
         lines += [f"{target.name}: {target.summary}" for target in self.targets if target.summary]
@@ -362,7 +350,7 @@ class Frontier(FrontierView):
     """A Pareto frontier of a job. Notebooks show it as a table."""
 
     def _repr_html_(self) -> str:
-        from edgefront.cli.show.frontier_table import frontier_label, frontier_table
+        from edgefront.show.frontier_table import frontier_label, frontier_table
 
         texts = (frontier_label(self), self.summary, self.note)
         return frontier_table(self)._repr_html_() + _paragraphs([text for text in texts if text])

@@ -1,9 +1,15 @@
-"""Event streams of jobs and trainings (`/v1/jobs/{id}/events`). A stream sends the events of a log after any event
-number, then new events, as server-sent events.
+"""Requests that wait for rows of the database: long polls (`WaitingRoom`) and event streams (`Feeds`).
 
-All readers of a log together cost as much as one reader. While a log has readers, one poller reads the log's new events
-and keeps the latest events encoded in memory. A reader gets events from memory, or from the database if memory no
-longer has them, so that a slow reader delays no other reader and misses nothing.
+Long polls: lease requests of agents that wait for work.
+
+A waiting request uses neither a thread nor a database connection. While requests wait, one poller per process queries
+which device keys (ids or classes of devices) have requested launches, and wakes a few of the matching devices at a
+time, longest waiting first. The remaining devices are woken after later queries, so that a thousand idle agents never
+compete for one launch.
+
+Event streams: all readers of a log together cost as much as one reader. While a log has readers, one poller reads the
+log's new events and keeps the latest events encoded in memory. A reader gets events from memory, or from the database
+if memory no longer has them, so that a slow reader delays no other reader and misses nothing.
 """
 
 from __future__ import annotations
@@ -11,38 +17,32 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing, suppress
-from datetime import datetime, timezone
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from itertools import dropwhile
-from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request, Response
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
-from edgefront.api.context import AppContext, Context, CurrentViewer
-from edgefront.api.docs.examples import example
-from edgefront.api.docs.openapi import event_stream_answer
-from edgefront.api.http.credentials import Credential
-from edgefront.api.http.parameters import JobId, TrainingId
-from edgefront.api.http.routes import JsonRoute
-from edgefront.api.live.long_poll import Pulse
-from edgefront.core.common.errors import EdgefrontError, InvalidInput, TooManyRequests, Unavailable
+from edgefront.core.common.errors import EdgefrontError, TooManyRequests, Unavailable
 from edgefront.core.schemas.messages import Event
-from edgefront.core.services import event_log
-from edgefront.core.services.access.keys import Principal, authenticate, authenticate_web
 
-router = APIRouter(prefix="/v1", route_class=JsonRoute)
-
-HEARTBEAT_S = 15
-RETRY_MS = 2000
-SEND_TIMEOUT_S = 60
-_MAX_EVENT = 1 << 53
-
-POLL_S = 0.4
+LEASES_POLL_S = 0.25
 AWAY_S = 1.0
 """Seconds between two attempts to read the database while it is unavailable."""
+CALLED_AT_ONCE = 8
+"""Number of devices that are woken per requested device key and poll."""
+RETRIES_PER_S = 16.0
+"""Number of waiting devices per second that look for work without being woken, because some work (refinements of
+earlier measurements) has no rows in the database table of requested launches.
+"""
+
+OF_DEVICE = 4
+"""Maximum number of waiting requests of one device. Its agent sends one request, and another after a lost connection; a
+further request ends the oldest request.
+"""
+
+EVENTS_POLL_S = 0.4
 RECHECK_S = 5.0
 """Maximum seconds for which a deleted log can still be followed. When a key is revoked, `recheck` is called."""
 KEPT = 1000
@@ -53,6 +53,143 @@ MAX_READERS_PER_KEY = 20
 
 _log = logging.getLogger("edgefront.api")
 Read = Callable[[str, int, int], Sequence[Event]]
+
+
+class Pulse:
+    """Wakes a polling task after an interval, or at once after a change by this process. A `Pulse` belongs to one event
+    loop; `notify` is thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._notified = asyncio.Event()
+
+    def notify(self) -> None:
+        """Wakes the poller."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._notified.set)
+
+    async def wait(self, longest_s: float, shortest_s: float = 0.05) -> None:
+        """Waits for a call of `notify`, but at least `shortest_s` and at most `longest_s` seconds. A busy process calls
+        `notify` constantly.
+        """
+        await asyncio.sleep(shortest_s)
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._notified.wait(), longest_s - shortest_s)
+        self._notified.clear()
+
+
+class _Waiter:
+    __slots__ = ("called", "keys")
+
+    def __init__(self, keys: frozenset[str]) -> None:
+        self.keys = keys
+        self.called: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        """Result of the wait. True: there may be work. False: the request has waited long enough."""
+
+
+class WaitingRoom:
+    """The waiting lease requests. A `WaitingRoom` belongs to one event loop; `notify` is thread-safe.
+
+    Args:
+        requested_keys: returns the device keys for which launches are requested; runs in a thread.
+    """
+
+    def __init__(self, requested_keys: Callable[[], Collection[str]]) -> None:
+        self._requested_keys = requested_keys
+        self._waiters: dict[str, dict[_Waiter, None]] = {}
+        self._of_device: dict[str, dict[_Waiter, None]] = {}
+        self._size = 0
+        self._pulse = Pulse()
+        self._poller: asyncio.Task[None] | None = None
+        self.closed = False
+
+    @property
+    def size(self) -> int:
+        """Number of waiting requests."""
+        return self._size
+
+    def notify(self) -> None:
+        """Notifies the poller that a commit may have added work."""
+        self._pulse.notify()
+
+    @property
+    def patience_s(self) -> float:
+        """Seconds after which a waiting request should look for work even if nothing has woken it."""
+        return max(2.0, self._size / RETRIES_PER_S)
+
+    async def wait(self, device_id: str, keys: Iterable[str], longest_s: float, gone: asyncio.Future[None]) -> bool:
+        """Waits until one of `keys` has work, `longest_s` has passed, `gone` is done, or the server stops.
+
+        Returns False if this request should end because the device has too many waiting requests, otherwise True.
+        """
+        if self.closed or longest_s <= 0:
+            return True
+        waiter = _Waiter(frozenset(keys))
+        self._enter(device_id, waiter)
+        try:
+            await asyncio.wait((waiter.called, gone), timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._leave(device_id, waiter)
+        return not waiter.called.done() or waiter.called.result()
+
+    def call(self, keys: Iterable[str]) -> None:
+        """Wakes all requests that wait with one of these device keys, after a change of a device's state."""
+        for key in keys:
+            self._call(key, len(self._waiters.get(key, ())))
+
+    def close(self) -> None:
+        """Ends all waiting requests with an empty response; later requests do not wait."""
+        self.closed = True
+        for key in list(self._waiters):
+            self._call(key, len(self._waiters[key]))
+        if self._poller is not None:
+            self._poller.cancel()
+
+    def _enter(self, device_id: str, waiter: _Waiter) -> None:
+        own = self._of_device.setdefault(device_id, {})
+        for older in list(own)[: max(0, len(own) + 1 - OF_DEVICE)]:
+            if not older.called.done():
+                older.called.set_result(False)
+        own[waiter] = None
+        for key in waiter.keys:
+            self._waiters.setdefault(key, {})[waiter] = None
+        self._size += 1
+        if self._poller is None or self._poller.done():
+            self._poller = asyncio.get_running_loop().create_task(self._poll())
+
+    def _leave(self, device_id: str, waiter: _Waiter) -> None:
+        self._size -= 1
+        own = self._of_device[device_id]
+        own.pop(waiter, None)
+        if not own:
+            del self._of_device[device_id]
+        for key in waiter.keys:
+            row = self._waiters[key]
+            row.pop(waiter, None)
+            if not row:
+                del self._waiters[key]
+
+    def _call(self, key: str, most: int) -> None:
+        for waiter in list(self._waiters.get(key, ())):
+            if most <= 0:
+                return
+            if not waiter.called.done():
+                waiter.called.set_result(True)
+                most -= 1
+
+    async def _poll(self) -> None:
+        while self._waiters:
+            longest_s = LEASES_POLL_S
+            try:
+                for key in await run_in_threadpool(self._requested_keys):
+                    self._call(key, CALLED_AT_ONCE)
+            except Unavailable:
+                longest_s = AWAY_S
+            except Exception:
+                _log.exception("reading the requested launches failed; trying again")
+                longest_s = AWAY_S
+            await self._pulse.wait(longest_s)
 
 
 def encoded(event: Event) -> bytes:
@@ -211,7 +348,7 @@ class Feeds:
 
     async def _poll(self, log_id: str, feed: _Feed) -> None:
         while not self.closed:
-            longest_s = POLL_S
+            longest_s = EVENTS_POLL_S
             try:
                 events = await run_in_threadpool(self._read, log_id, feed.last, PAGE)
                 feed.add(events)
@@ -223,111 +360,3 @@ class Feeds:
                 _log.exception("reading the events of %s failed; trying again", log_id)
                 longest_s = AWAY_S
             await feed.pulse.wait(longest_s)
-
-
-After = Annotated[int, Query(ge=0, le=_MAX_EVENT, description="Number of the last event that you have received")]
-LastEventId = Annotated[
-    str | None,
-    Header(
-        pattern=r"^[0-9]{1,16}$", description="As `after`, and takes precedence over it; browsers send it automatically"
-    ),
-]
-
-
-@router.get(
-    "/jobs/{job_id}/events",
-    tags=["jobs"],
-    summary="Follow a job's events (SSE)",
-    response_class=EventSourceResponse,
-    responses=event_stream_answer(example("job_event_stream"), 404),
-)
-async def follow_job(
-    job_id: JobId,
-    request: Request,
-    viewer: CurrentViewer,
-    context: AppContext,
-    after: After = 0,
-    last_event_id: LastEventId = None,
-) -> Response:
-    """Sends the events of the log after `after`, then every new event within a second of its commit; none is skipped.
-
-    Each has the event's number as its id, its kind as its type, and the whole event as its data. A comment is sent
-    every 15 s. The stream stays open after the job has ended (event `job_state`), until the client closes the stream,
-    the server stops, the key is revoked or the job is deleted. Reconnect with the number of the latest event.
-    """
-    return await _event_stream(request, context, viewer, job_id, after, last_event_id)
-
-
-@router.get(
-    "/trainings/{training_id}/events",
-    tags=["trainings"],
-    summary="Follow a training's events (SSE)",
-    response_class=EventSourceResponse,
-    responses=event_stream_answer(example("training_event_stream"), 404),
-)
-async def follow_training(
-    training_id: TrainingId,
-    request: Request,
-    viewer: CurrentViewer,
-    context: AppContext,
-    after: After = 0,
-    last_event_id: LastEventId = None,
-) -> Response:
-    """Sends the events of the log after `after`, then new states, metrics and checkpoints; none is skipped.
-
-    Each has the event's number as its id, its kind as its type, and the whole event as its data. `rewound`
-    invalidates metrics of steps that were lost in a crash: they are sent again. The stream stays open after the
-    training has ended.
-    """
-    return await _event_stream(request, context, viewer, training_id, after, last_event_id)
-
-
-async def _event_stream(
-    request: Request,
-    context: Context,
-    principal: Principal,
-    log_id: str,
-    after: int,
-    last_event_id: str | None,
-) -> Response:
-    """Returns a stream of the existing events of a job's or training's log, followed by new events.
-
-    Access is checked repeatedly while the stream is open. Raises `InvalidInput` for an event number that the log does
-    not contain.
-    """
-    begin = int(last_event_id) if last_event_id else after
-
-    def check() -> None:
-        with context.database.read() as session:
-            event_log.check_access(session, principal, log_id)
-            if begin and not event_log.read(session, log_id, begin - 1, 1):
-                raise InvalidInput(
-                    f"after: the log has no event {begin}",
-                    field="after",
-                    value=begin,
-                    allowed="0, or the number of an event that you have received",
-                )
-
-    await run_in_threadpool(check)
-    context.feeds.admit(principal.key_id)
-    credential: Credential = request.state.credential
-
-    def allowed() -> None:
-        with context.database.read() as session:
-            find = authenticate_web if credential.cookie else authenticate
-            event_log.check_access(session, find(session, credential.secret, datetime.now(timezone.utc)), log_id)
-
-    async def stream() -> AsyncIterator[bytes]:
-        yield ServerSentEvent(comment="events follow", retry=RETRY_MS).encode()
-        async with aclosing(context.feeds.follow(log_id, begin, principal.key_id, allowed)) as events:
-            async for data in events:
-                context.metrics.events.inc()
-                yield data
-
-    answer: Response = EventSourceResponse(
-        stream(),
-        ping=HEARTBEAT_S,
-        ping_message_factory=lambda: ServerSentEvent(comment="still here"),
-        send_timeout=SEND_TIMEOUT_S,
-    )
-    return answer

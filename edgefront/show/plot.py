@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from matplotlib import rc_context
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 
-from edgefront.cli.show.frontier_table import header_of
-from edgefront.client.resources.jobs import Chart
 from edgefront.core.common.units import MB
+from edgefront.core.schemas.points import PointsHeader
+from edgefront.core.schemas.recommendations import RecommendationView
+from edgefront.show.frontier_table import header_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,6 +58,17 @@ class Plot(Figure):
         file = io.BytesIO()
         self.savefig(file, format="png", dpi=110, facecolor="white")
         return file.getvalue()
+
+
+@dataclass(frozen=True)
+class Chart:
+    """The data of a plot of one target (device and runtime) of a job."""
+
+    recommendation: RecommendationView
+    """Header with the target's name and limits, the recommended model, and the proxy's name."""
+    points: PointsHeader
+    columns: dict[str, Any]
+    """Name of a column → array (`core.schemas.points`)."""
 
 
 def plot(charts: Sequence[Chart], *, title: str = "") -> Plot:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from edgefront.cli.show.output import console, print_json
+from edgefront.show.output import console, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console

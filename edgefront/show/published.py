@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edgefront.cli.show.output import MARKED, NONE, measured_latency, megabytes, millions, milliseconds
-from edgefront.cli.show.table import Table
 from edgefront.core.architectures.published import PublishedView, score_tables
 from edgefront.core.common.units import plain
 from edgefront.core.measurement.variants import formats_in_words
 from edgefront.core.schemas.recommendations import ChoicesView, ChoiceView, OtherModelView
+from edgefront.show.output import MARKED, NONE, measured_latency, megabytes, millions, milliseconds
+from edgefront.show.table import Table
 
 if TYPE_CHECKING:
     from rich.console import Console

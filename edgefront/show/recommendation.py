@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from edgefront.cli.show.frontier_table import predicted_quality, quality_header, quality_label
-from edgefront.cli.show.output import MARKED, measured_latency, megabytes, millions, milliseconds
-from edgefront.cli.show.table import Table
 from edgefront.core.architectures.formatting import architecture_in_words, model_in_words
 from edgefront.core.common.states import CandidateRole
 from edgefront.core.measurement.variants import format_of, formats_in_words
 from edgefront.core.schemas.candidates import CandidateView
 from edgefront.core.schemas.recommendations import RecommendationView, RunnerUpView
+from edgefront.show.frontier_table import predicted_quality, quality_header, quality_label
+from edgefront.show.output import MARKED, measured_latency, megabytes, millions, milliseconds
+from edgefront.show.table import Table
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from edgefront.cli.show.output import NONE, duration, share
-from edgefront.cli.show.table import Table
 from edgefront.core.common.states import ENDED_JOBS, Goal, TargetState
 from edgefront.core.common.units import MB, MIB
 from edgefront.core.schemas.jobs import JobView
+from edgefront.show.output import NONE, duration, share
+from edgefront.show.table import Table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from edgefront.client.client import Client
     from edgefront.core.schemas.predictions import Count, JobEstimate, TargetEstimate
 
 
@@ -30,10 +29,10 @@ ACTIVITIES: Mapping[TargetState, str] = {
 """Description of an active target's activity, by phase."""
 
 
-def views(client: Client, job_id: str) -> Iterator[JobView]:
-    """Yields the job every second until the job ends. Raises `Unavailable` if the server stays unavailable."""
+def views(read: Callable[[], JobView]) -> Iterator[JobView]:
+    """Reads the job every second until the job ends. Raises `Unavailable` if the server stays unavailable."""
     while True:
-        job = client.jobs.get(job_id)
+        job = read()
         yield job
         if job.state in ENDED_JOBS:
             return

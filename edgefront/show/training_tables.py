@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from edgefront.cli.show.output import (
+from edgefront.core.common.states import ENDED_TRAININGS, TrainingKind, TrainingState
+from edgefront.core.schemas.trainings import (
+    MetricView,
+    TrainingView,
+)
+from edgefront.show.output import (
     NONE,
     duration,
     megabytes,
@@ -14,17 +19,10 @@ from edgefront.cli.show.output import (
     milliseconds,
     moment,
 )
-from edgefront.cli.show.table import Table
-from edgefront.core.common.states import ENDED_TRAININGS, TrainingKind, TrainingState
-from edgefront.core.schemas.trainings import (
-    MetricView,
-    TrainingView,
-)
+from edgefront.show.table import Table
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from edgefront.client.client import Client
 
 _POLL_S = 1.0
 _LINE_INTERVAL_S = 5.0
@@ -97,18 +95,18 @@ def best_perplexity(item: TrainingView) -> float | None:
     return item.last_metric.valid_perplexity if item.last_metric else None
 
 
-def watch(client: Client, ids: Sequence[str], console: Console) -> list[TrainingView]:
-    """Shows the progress of trainings until all have ended, and returns the final states of the trainings."""
+def watch(read: Callable[[str], TrainingView], ids: Sequence[str], console: Console) -> list[TrainingView]:
+    """Shows the progress of trainings, read by id, until all have ended. Returns their final states."""
     from rich.live import Live
 
     trainings: list[TrainingView] = []
     if console.is_terminal:
         with Live(console=console, refresh_per_second=4, transient=False) as live:
-            for trainings in _poll(client, ids):
+            for trainings in _poll(read, ids):
                 live.update(trainings_table(trainings))
         return trainings
     printed: dict[str, tuple[float, str, str]] = {}
-    for trainings in _poll(client, ids):
+    for trainings in _poll(read, ids):
         for item in trainings:
             line = progress_line(item)
             printed_at, state, text = printed.get(item.id, (float("-inf"), "", ""))
@@ -118,10 +116,10 @@ def watch(client: Client, ids: Sequence[str], console: Console) -> list[Training
     return trainings
 
 
-def _poll(client: Client, ids: Sequence[str]) -> Iterator[list[TrainingView]]:
+def _poll(read: Callable[[str], TrainingView], ids: Sequence[str]) -> Iterator[list[TrainingView]]:
     """Yields the current state of the trainings every second, until all trainings have ended."""
     while True:
-        trainings = [client.trainings.get(training_id) for training_id in ids]
+        trainings = [read(training_id) for training_id in ids]
         yield trainings
         if all(item.state in ENDED_TRAININGS for item in trainings):
             return
