@@ -39,7 +39,7 @@ _EMBEDDING = "token_embd.weight"
 """Embedding matrix, which llama.cpp only looks up by row and never repacks."""
 _REPACKED_ROWS = 8
 """Number of rows in a group; llama.cpp repacks matrices of whole groups."""
-_LAYOUT = 2
+_LAYOUT = 3
 """Version of the file layout; a new version keeps devices from measuring older files."""
 _SHARE = 4
 """GGUF files may take up to one part in this number of the cache's `max_bytes`."""
@@ -98,13 +98,12 @@ def write_gguf(
 ) -> None:
     """Writes one GGUF file, visible only once complete, with the untrained weights of a seed or with given weights.
 
-    `files` hold the tokenizer of a trained model, as in a folder of transformers; without a tokenizer the text of a
-    token is its id. Memory is bounded by the largest matrix. Raises `InvalidInput` for an architecture or a tokenizer
-    that GGUF cannot express, `Unavailable` if the disk is full.
+    `files` hold the tokenizer of a trained model, as in a folder of transformers; without a tokenizer the file has a
+    `numbered` vocabulary. Memory is bounded by the largest matrix. Raises `InvalidInput` for an architecture or a
+    tokenizer that GGUF cannot express, `Unavailable` if the disk is full.
     """
     form = gguf_form(architecture, numbers)
-    size = architecture.embedding.vocab_size
-    vocabulary = vocabulary_of(files or {}, size) or numbered(size)
+    vocabulary = vocabulary_of(files or {}, architecture.embedding.vocab_size)
     values = values_of(weights)
 
     last: tuple[tuple[str, Format], NDArray[Any]] | None = None  # tensors of one parameter are consecutive
@@ -167,8 +166,7 @@ def _write_cached(
         return _PartOfFile(cache.file(tensor.spec, seed, kind), part.start, len(part), buffer)
 
     def write() -> None:
-        about, vocabulary = metadata(architecture, seed), numbered(architecture.embedding.vocab_size)
-        _write(architecture, form, data, draft, numbers, about, vocabulary, measured=True)
+        _write(architecture, form, data, draft, numbers, metadata(architecture, seed), None, measured=True)
         draft.replace(path)
 
     try:
@@ -207,7 +205,7 @@ def _write(
     path: Path | str,
     numbers: GgufFormat,
     about: Mapping[str, str],
-    vocabulary: GgufVocabulary,
+    vocabulary: GgufVocabulary | None,
     measured: bool = False,
 ) -> None:
     """Writes the file; `data` returns a tensor's values in a format. `measured` adds one row to learned positions."""
@@ -226,6 +224,8 @@ def _write(
     _describe(writer, architecture, form, longest)
     for key, value in about.items():
         writer.add_string(f"edgefront.{key}", value)
+    if vocabulary is None:  # Gemma's published vocabulary is one of pieces, without merges
+        vocabulary = numbered(architecture.embedding.vocab_size, merged=form.kind != "gemma3")
     _add_vocabulary(writer, vocabulary)
     ordered = sorted(
         tensors(architecture, form, numbers, zero_positions=int(measured)), key=lambda item: _copied(*item)

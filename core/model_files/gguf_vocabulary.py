@@ -63,9 +63,14 @@ class GgufVocabulary:
         return tuple(number for number, kind in enumerate(self.types) if kind == UNUSED)
 
 
-def numbered(size: int) -> GgufVocabulary:
-    """Vocabulary in which each token's text is the token's id; llama.cpp needs a vocabulary to generate."""
-    return GgufVocabulary(tuple(f"<{token}>" for token in range(size)))
+def numbered(size: int, *, merged: bool) -> GgufVocabulary:
+    """Vocabulary in which each token's text is the token's id; llama.cpp needs a vocabulary to generate.
+
+    `merged`: each token has a merge, as in published vocabularies of bytes, so that llama.cpp takes as much memory. The
+    merges apply to no text, because their parts are no tokens.
+    """
+    merges = tuple(f"<{token} >" for token in range(size)) if merged else NO_MERGES
+    return GgufVocabulary(tuple(f"<{token}>" for token in range(size)), merges=merges)
 
 
 def vocabulary_of(files: Mapping[str, bytes], size: int) -> GgufVocabulary | None:

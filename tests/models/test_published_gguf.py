@@ -18,6 +18,7 @@ from edgefront.core.architectures.models import named_model
 from edgefront.core.data.tokenizers.bpe import BPETokenizer
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.model_files.gguf_header import GgufHeader
+from edgefront.core.model_files.model_file import write_model
 from edgefront.core.nn.weights import load_safetensors
 from edgefront.core.schemas.jobs import SpaceRequest
 from edgefront.core.services.spaces import space_of
@@ -60,6 +61,20 @@ def test_it_is_measured_as_it_is(published: Path, tmp_path: Path) -> None:
     assert result.outcome == "done", result.message
     assert result.memory is not None
     assert result.memory.mapped_weight_bytes == pytest.approx(GgufHeader(published).weight_bytes, abs=1 << 16)
+
+
+def test_its_peak_memory_is_measured_before_it_is_there(package: Package, tmp_path: Path) -> None:
+    file = tmp_path / "real.gguf"
+    write_model(package.architecture, "gguf", package.weights, file, "q8_0", package.hugging_face_files())
+    protocol = MeasurementProtocol(runtime="llamacpp", sequence_length=16, repeats=1)
+    with Measurer(tmp_path / "cache") as measurer:
+        results = [
+            measurer.measure(file, protocol, seed=0),
+            measurer.measure(package.architecture, protocol.model_copy(update={"weights": "q8_0"}), seed=0),
+        ]
+    assert [result.outcome for result in results] == ["done", "done"], [result.message for result in results]
+    real, random = [result.memory.peak_bytes for result in results if result.memory is not None]
+    assert random == pytest.approx(real, rel=0.015)  # without the vocabulary it was 5 % less
 
 
 def test_it_is_the_model_of_the_catalogue_with_its_context(published: Path, package: Package) -> None:

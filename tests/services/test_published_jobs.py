@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 from databases import ON_BOTH
-from simulated_agent import CLASS, SimulatedAgent, by_generation, facts, llama_cpp_facts
+from simulated_agent import CLASS, SimulatedAgent, by_generation, facts
 from simulated_service import Service
 from sqlalchemy import select
 
 from edgefront.client.requests import parse_target
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.architectures.models.published import described_models
 from edgefront.core.architectures.published import PERMISSIVE_LICENCES, published_models
 from edgefront.core.architectures.published_space import Filter, PublishedSpace, published_space
 from edgefront.core.common.errors import InvalidInput, SpaceError
@@ -23,7 +22,6 @@ from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.schemas.jobs import JobRequest, JobView, Limits
 from edgefront.core.schemas.published import Variants
 from edgefront.core.schemas.recommendations import ChoiceView
-from edgefront.core.services.jobs.answers import choices
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
@@ -293,21 +291,6 @@ def test_a_law_that_does_not_cover_the_answer_says_nothing_of_training(service: 
     assert view.recommended is not None
     assert view.recommended.model == "microsoft/phi-1_5"  # of gpt2's family
     assert view.own is None
-
-
-def test_what_llama_cpp_holds_beside_what_was_measured_is_said(service: Service) -> None:
-    own = llama_cpp_facts("f32", "f16", memory_bytes=64 << 30)
-    board = SimulatedAgent(service.database, measure=by_generation, device_facts=own)
-    variants = {"runtimes": ["llamacpp"], "formats": ["q8_0"]}
-    place = {"device_class": CLASS, "protocol": GENERATION, "limits": {"token_ms": 40.0}, "variants": variants}
-    job = service.finish(board, asked({"token_ms": 40.0}, targets=[place]))
-    best = service.chosen(job).recommended
-    assert best is not None
-    tokens = described_models()[best.model].embedding.vocab_size
-    more_mb = choices.VOCABULARY_BYTES * tokens / 1e6
-    assert f"about {more_mb:.0f} MB more than was measured." in service.chosen(job).note
-    just_measured = Limits(memory_mb=(best.candidate.memory_bytes or 0) / 1e6 + 0.5 * more_mb)
-    assert "above the limit" in service.chosen(job, just_measured).note
 
 
 def test_a_kind_that_a_score_lacks_names_the_scores_that_have_it() -> None:

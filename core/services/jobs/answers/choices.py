@@ -48,10 +48,6 @@ MEASURED = (
     "nothing was downloaded. `edgefront measure` checks the published file."
 )
 UNKNOWN = "unknown"
-VOCABULARY_BYTES = 157
-"""Memory in bytes per token that llama.cpp needs for the vocabulary of a published file. Candidates are measured with
-random weights and no vocabulary. Source: 49,152 tokens of SmolLM2 (`docs/decisions/0023-published-models.md`).
-"""
 LAW = "llama-dolma-cooled"
 """Name of the scaling law for models without a score, and for the user's own training. This scaling law was fitted to
 finished trainings on text like the training data of published models.
@@ -184,14 +180,6 @@ class AnswerInputs:
             loss = best.format_loss
             what = "is not published" if loss == UNKNOWN else f"is published: {loss}"
             parts.append(f"The score is that of the published weights. The loss of score in {best.weights} {what}.")
-        if best is not None and best.runtime == "llamacpp":
-            tokens = described_models()[best.model].embedding.vocab_size
-            vocabulary_mb = VOCABULARY_BYTES * tokens / MB
-            total_mb = (best.candidate.memory_bytes or 0) / MB + vocabulary_mb
-            parts.append(
-                f"llama.cpp also loads the vocabulary of a published file, about {vocabulary_mb:.0f} MB more than was "
-                "measured" + (", which is above the limit." if total_mb > (self.limits.memory_mb or math.inf) else ".")
-            )
         if best is not None:
             better = [near for near in self.near if (near.score, near.bits) > (best.score, best.bits)]
             parts.append(
