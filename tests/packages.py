@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from edgefront.core.architectures.parameters import parameters
 from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
+from edgefront.core.training.evaluation.given_model import model_files
 from edgefront.core.training.evaluation.package import Package, read_package, write_package
 
 S = {"kind": "attention", "n_head": 2}
@@ -51,3 +54,24 @@ def package(folder: Path, name: str = "transformer-xl", **facts: Any) -> Package
     """Over bytes."""
     write_package(folder, lively(DESCRIPTIONS[name]), ByteTokenizer(), facts)
     return read_package(folder)
+
+
+IMPORT_PATH = "/v1/trainings/import"
+
+
+def packed_model(folder: Path, **others: bytes) -> bytes:
+    """A folder of ours as a tar archive, with other files in place of its own, or beside them."""
+    files = {name: path.read_bytes() for name, path in model_files(folder).items()}
+    return packed(
+        {**files, **{name.replace("__", "/").replace("_json", ".json"): text for name, text in others.items()}}
+    )
+
+
+def packed(files: dict[str, bytes]) -> bytes:
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return written.getvalue()

@@ -24,6 +24,7 @@ from edgefront.workers.work import (
     process_some,
 )
 
+GENERATE = {"mode": "generate", "sequence_length": 64, "new_tokens": 16}
 SMALL = {"n_layer": {"max": 3}, "d_model": [128, 192], "d_inner": {"max": 640}}
 
 
@@ -60,6 +61,20 @@ def process_results(database: Database, target_id: str | None) -> None:
         raise
     except Exception:
         fail_unprocessable(database, target_id)
+
+
+def generation_request(limits: dict[str, float], *, goal: str = "best_within_limits", **protocol: Any) -> JobRequest:
+    """A small search of text generation."""
+    return JobRequest.model_validate(
+        {
+            "goal": goal,
+            "space": {"name": "lts-gpt2", "narrow": SMALL},
+            "targets": [{"device_class": simulated.CLASS, "protocol": {**GENERATE, **protocol}, "limits": limits}],
+            "algorithm": {"settings": {"initial": 6, "batch": 3, "population": 100, "steps": 3}},
+            "budget": {"candidates": 15, "refinement": 0.0},
+            "seed": 7,
+        }
+    )
 
 
 class Inbox:

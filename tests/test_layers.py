@@ -152,6 +152,12 @@ def test_an_order_names_all_of_its_folder(folder: str) -> None:
     assert {name.split(".")[0] for name in within} == set(ORDERS[folder])
 
 
+def test_no_test_module_is_imported() -> None:
+    """What several files of tests use is in a module without `test_` beside them."""
+    imported = re.compile(r"\b(from|import) +test_\w+")
+    assert [path for path in (ROOT / "tests").rglob("*.py") if imported.search(path.read_text())] == []
+
+
 def test_files_form_no_circle() -> None:
     modules = dict(_modules())
     uses: dict[str, set[str]] = {}

@@ -5,99 +5,20 @@ from __future__ import annotations
 import logging
 import stat
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import subjects
-from scripted_server import CREDENTIAL, TOKEN, Script, ScriptedServer, wait_for
+from running_agent import item, reported, running, slow
+from scripted_server import CREDENTIAL, Script, ScriptedServer, wait_for
 
-from edgefront.agents.loop import Agent
 from edgefront.agents.measuring.failures import failure
 from edgefront.agents.measuring.measure import Measurer
-from edgefront.agents.options import AgentOptions
 from edgefront.agents.server import client as client_module
 from edgefront.agents.server.client import AgentClient, ProtocolMismatch
 from edgefront.agents.server.credential import CredentialFile
 from edgefront.agents.server.spool import Spool, SpooledReport
 from edgefront.core.common.errors import Conflict, Gone, InvalidInput, Unauthenticated
-from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.schemas.agent import DeviceFacts, LaunchReport, LeaseItem
-
-PROTOCOL = MeasurementProtocol(sequence_length=16)
-
-
-def item(number: int, protocol: MeasurementProtocol = PROTOCOL, **model: int) -> LeaseItem:
-    architecture = subjects.gpt(**model)
-    return LeaseItem(
-        launch_id=f"lau_{number}",
-        fence=number + 1,
-        digest=architecture.digest,
-        architecture=architecture.canonical,
-        protocol=protocol,
-        seed=3,
-    )
-
-
-def slow(number: int, repeats: int = 40) -> LeaseItem:
-    """About two seconds of passes."""
-    return item(number, PROTOCOL.model_copy(update={"sequence_length": 512, "repeats": repeats}), layers=4, d_model=256)
-
-
-class Running:
-    """An agent in a thread."""
-
-    def __init__(self, start: tuple[AgentOptions, DeviceFacts, float]) -> None:
-        self.agent = Agent(*start[:2], wait_s=start[2])
-        self.error: BaseException | None = None
-        self.thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        try:
-            self.agent.run()
-        except BaseException as error:
-            self.error = error
-
-    def ended(self, timeout_s: float = 120.0) -> bool:
-        self.thread.join(timeout_s)
-        return not self.thread.is_alive()
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """The agent's data folder."""
-    return tmp_path / "agent"
-
-
-@pytest.fixture
-def config(tmp_path: Path, folder: Path, weights: Path, facts: DeviceFacts):
-    def make(url: str, wait_s: float = 5.0, **changes) -> tuple[AgentOptions, DeviceFacts, float]:
-        folder.mkdir(exist_ok=True)
-        if not (folder / "weights").exists():
-            (folder / "weights").symlink_to(weights)
-        token = tmp_path / "token"
-        token.write_text(TOKEN + "\n")
-        settings = {"server": url, "data_dir": folder, "token_file": token, **changes}
-        return AgentOptions(**settings), facts, wait_s
-
-    return make
-
-
-@contextmanager
-def running(start: tuple[AgentOptions, DeviceFacts, float]) -> Iterator[Running]:
-    run = Running(start)
-    run.thread.start()
-    try:
-        yield run
-    finally:
-        run.agent.stop()
-        run.agent.stop()
-        assert run.ended()
-
-
-def reported(script: Script) -> list[str]:
-    return [report.launch_id for report in script.reports]
+from edgefront.core.schemas.agent import LaunchReport
 
 
 def spool_with(folder: Path, count: int, busy_s: float = 0.0) -> Spool:

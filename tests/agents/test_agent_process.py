@@ -13,9 +13,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from running_agent import ended, item, reported, slow
 from scripted_server import TOKEN, Script, ScriptedServer, wait_for
-from test_agent_loop import item, reported, slow
-from test_isolation import ended
 
 from edgefront.agents import main
 from edgefront.agents.main import own_folder

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
+from running_agent import PROTOCOL, item, running
 from scripted_server import Script, ScriptedServer, wait_for
-from test_agent_loop import PROTOCOL, config, folder, item, running  # noqa: F401
 
 from edgefront.agents import loop
 from edgefront.agents.device.cores import Conditions, Core, CorePlan
@@ -122,7 +122,7 @@ def test_without_a_gpu_that_torch_sees_only_the_core_is_known() -> None:
     assert GPU_GFLOPS not in facts
 
 
-def test_an_agent_marks_a_launch_that_was_made_in_bad_conditions(config, system):  # noqa: F811
+def test_an_agent_marks_a_launch_that_was_made_in_bad_conditions(config, system):
     script = Script()
     say(system, "powersave")
     with ScriptedServer(script) as server, running(config(server.url)) as run:
@@ -132,7 +132,7 @@ def test_an_agent_marks_a_launch_that_was_made_in_bad_conditions(config, system)
     assert "power-saving governor" in script.reports[0].result.environment["conditions"]
 
 
-def test_a_launch_that_asks_so_waits_for_better_conditions_and_not_for_ever(config, monkeypatch):  # noqa: F811
+def test_a_launch_that_asks_so_waits_for_better_conditions_and_not_for_ever(config, monkeypatch):
     monkeypatch.setattr(loop, "_CONDITIONS_INTERVAL_S", 0.01)
     waiting = PROTOCOL.model_copy(update={"when_busy": "wait"})
     seen = iter([("on battery",), ("on battery",), ()])

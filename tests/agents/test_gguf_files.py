@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import subjects
-from test_llamacpp import FAMILIES, generation, model_of
+from llama_cpp_models import FAMILIES, generation, model_of
 
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.measuring.runtimes import GgufFile, LaunchRequest, library

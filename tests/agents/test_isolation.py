@@ -14,6 +14,7 @@ from typing import get_args
 import psutil
 import pytest
 import subjects
+from running_agent import ended
 from scripted_server import wait_for
 
 from edgefront.agents.measuring.measure import Aborted, Measurer
@@ -183,13 +184,6 @@ def test_no_child_outlives_its_parent(weights, tmp_path, victim):
         os.kill(agent.pid if victim == "agent" else server.pid, signal.SIGKILL)
         wait_for(lambda: ended(child))
         wait_for(lambda: ended(server))
-
-
-def ended(process: psutil.Process) -> bool:
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def test_launches_of_two_agents_take_turns(weights, tmp_path):

@@ -11,6 +11,7 @@ from typing import Any, get_args
 import psutil
 import pytest
 import subjects
+from llama_cpp_models import FAMILIES, GATED, ROTARY, generation, model_of
 from pydantic import ValidationError
 
 from edgefront.agents.measuring.measure import Measurer, least_footprint_bytes
@@ -50,26 +51,6 @@ def test_every_mode_and_format_is_measured(measurer: Measurer, mode: str, choice
     assert {"xllamacpp", "request_overhead_ms"} <= set(result.environment)
 
 
-ROTARY: dict[str, Any] = {"positions": {"kind": "rotary"}, "norm_kind": "rms", "activation": "silu"}
-GROUPED: dict[str, Any] = {"kind": "attention", "n_head": 4, "n_kv_head": 2, "bias": "none"}
-GATED: dict[str, Any] = {"kind": "feed_forward", "d_inner": 96, "gated": True, "bias": False}
-LOCAL: dict[str, Any] = {**GROUPED, "qk_norm": True, "window": 8}
-FAMILIES: dict[str, list[dict[str, Any]]] = {
-    "llama": [GROUPED, GATED] * 2,
-    "deci": [GROUPED, GATED, {**GATED, "d_inner": 160}, GROUPED],
-    "qwen2": [{**GROUPED, "bias": "qkv"}, GATED] * 2,
-    "qwen3": [{**GROUPED, "qk_norm": True}, GATED] * 2,
-    "lfm2": [{"kind": "short_conv"}, GATED, {**GROUPED, "qk_norm": True}, GATED],
-    "granite": [{**GROUPED, "scale": "0.1"}, GATED] * 2,
-    "gemma3": [*[LOCAL, GATED] * 5, {**GROUPED, "qk_norm": True, "theta": 10_000}, GATED],
-}
-FRAMES: dict[str, dict[str, Any]] = {
-    "granite": {"residual_multiplier": "0.22", "embedding": {"vocab_size": 300, "multiplier": 12}},
-    "gemma3": {"norm": "both", "activation": "gelu_tanh", "embedding": {"vocab_size": 300, "scaled": True}},
-}
-"""What they have beside their blocks."""
-
-
 @pytest.mark.parametrize(("family", "context"), [("gpt2", 0), *((family, 30) for family in ("gpt2", *FAMILIES))])
 def test_every_family_generates(measurer: Measurer, family: str, context: int) -> None:
     """Times of every generation, and a peak that holds the weights and the tokens, and little more."""
@@ -103,18 +84,6 @@ def test_every_family_chooses_the_tokens_of_torch(weights: Path, family: str) ->
         tokens[runtime] = made.tokens.tolist()
     assert tokens["llamacpp"] == tokens["pytorch"]
     assert len(set(tokens["pytorch"][0])) > 1
-
-
-def model_of(family: str) -> Architecture:
-    if family == "gpt2":
-        return subjects.gpt()
-    frame = {**ROTARY, "d_model": 64, "embedding": {"vocab_size": 300}, **FRAMES.get(family, {})}
-    return Architecture.parse({**frame, "blocks": FAMILIES[family]})
-
-
-def generation(runtime: str = "llamacpp", **fields: Any) -> MeasurementProtocol:
-    short = {"mode": "generate", "sequence_length": 11, "new_tokens": 8}
-    return MeasurementProtocol.model_validate({"runtime": runtime, **short, **fields})
 
 
 def test_a_context_is_evaluated_before_the_timed_generation(weights: Path) -> None:

@@ -6,11 +6,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import block_models
 import numpy as np
 import pytest
 import subjects
-import test_modes
-from test_modes import ATTENTION, FEED_FORWARD, MODES, WORDS
+from block_models import ATTENTION, FEED_FORWARD, MODES, WORDS
 
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.measuring.runtimes import LaunchRequest, library
@@ -27,7 +27,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "par": {"positions": {"kind": "sinusoidal"}, "activation": "relu", "blocks": [ATTENTION, *[FEED_FORWARD] * 3]},
 }
 MODELS = {
-    "transformer-xl": test_modes.MODELS["transformer-xl"],
+    "transformer-xl": block_models.MODELS["transformer-xl"],
     **{name: Architecture.parse({"d_model": 64, "embedding": WORDS, **parts}) for name, parts in PARTS.items()},
 }
 

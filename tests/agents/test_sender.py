@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from test_spool import entry, launches
+from spooled import entry, launches
 
 from edgefront.agents.server import spool as sending
 from edgefront.agents.server.client import AgentClient

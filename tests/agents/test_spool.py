@@ -11,21 +11,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from spooled import entry, launches
 
-from edgefront.agents.measuring.failures import failure
-from edgefront.agents.server.spool import Spool, SpooledReport
-from edgefront.core.schemas.agent import LaunchReport
-
-
-def entry(number: int) -> SpooledReport:
-    result = failure("crashed", f"number {number}")
-    return SpooledReport(
-        report=LaunchReport(launch_id=f"lau_{number}", fence=number, result=result), busy_s=number / 10
-    )
-
-
-def launches(spool: Spool) -> list[str]:
-    return [each.report.launch_id for each in spool.oldest(1000).values()]
+from edgefront.agents.server.spool import Spool
 
 
 def test_results_are_there_after_a_restart_in_order(tmp_path):
@@ -66,7 +54,7 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from test_spool import entry, launches
+from spooled import entry, launches
 from edgefront.agents.server.spool import Spool
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

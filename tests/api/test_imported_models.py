@@ -17,7 +17,7 @@ import httpx
 import numpy as np
 import pytest
 from databases import ON_BOTH
-from packages import DESCRIPTIONS, lively, package
+from packages import DESCRIPTIONS, IMPORT_PATH, lively, package, packed, packed_model
 from running_api import Service, problem
 from simulated_pool import DATA, prepare
 from trained_parent import trained_parent
@@ -30,26 +30,6 @@ from edgefront.core.services.trainings import drafts
 from edgefront.core.store.database import Database
 from edgefront.core.training.evaluation.given_model import model_files
 from edgefront.core.training.evaluation.package import read_package, write_package
-
-PATH = "/v1/trainings/import"
-
-
-def body(folder: Path, **others: bytes) -> bytes:
-    """A folder of ours as a tar archive, with other files in place of its own, or beside them."""
-    files = {name: path.read_bytes() for name, path in model_files(folder).items()}
-    return packed(
-        {**files, **{name.replace("__", "/").replace("_json", ".json"): text for name, text in others.items()}}
-    )
-
-
-def packed(files: dict[str, bytes]) -> bytes:
-    written = io.BytesIO()
-    with tarfile.open(fileobj=written, mode="w") as archive:
-        for name, content in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    return written.getvalue()
 
 
 def files_below(folder: Path) -> list[str]:
@@ -78,7 +58,7 @@ def folder(tmp_path: Path) -> Path:
 def test_an_imported_model_is_a_training_that_is_done(
     service: Service, client: httpx.Client, folder: Path, tmp_path: Path
 ) -> None:
-    made = client.post(PATH, content=body(folder), params={"name": "small one"})
+    made = client.post(IMPORT_PATH, content=packed_model(folder), params={"name": "small one"})
     assert made.status_code == 201, made.text
     view = TrainingView.model_validate_json(made.content)
     assert (view.kind, view.state, view.name, view.owner, view.licence) == (
@@ -118,15 +98,15 @@ def test_an_imported_model_is_a_training_that_is_done(
 @ON_BOTH
 def test_the_same_weights_give_the_same_training(service: Service, folder: Path, tmp_path: Path) -> None:
     bob, eve = service.client("user", "bob"), service.client("user", "eve")
-    first = bob.post(PATH, content=body(folder))
-    again = bob.post(PATH, content=body(folder), params={"name": "other"})
+    first = bob.post(IMPORT_PATH, content=packed_model(folder))
+    again = bob.post(IMPORT_PATH, content=packed_model(folder), params={"name": "other"})
     assert (first.status_code, again.status_code) == (201, 200)
     assert again.json() == first.json()
-    hers = eve.post(PATH, content=body(folder))
+    hers = eve.post(IMPORT_PATH, content=packed_model(folder))
     assert hers.status_code == 201
     other = tmp_path / "other"
     write_package(other, lively(DESCRIPTIONS["gpt2"], seed=2), ByteTokenizer(), {})
-    assert bob.post(PATH, content=body(other)).json()["id"] != first.json()["id"]
+    assert bob.post(IMPORT_PATH, content=packed_model(other)).json()["id"] != first.json()["id"]
     assert len(bob.get("/v1/trainings").json()["items"]) == 2
     stored = service.settings.artifact_folder
     assert len(list((stored / "trainings").iterdir())) == 3
@@ -136,11 +116,11 @@ def test_the_same_weights_give_the_same_training(service: Service, folder: Path,
 @ON_BOTH
 def test_of_requests_at_once_one_makes_it(service: Service, folder: Path) -> None:
     clients = [service.client("user", "bob") for _ in range(4)]
-    content, answers, ready = body(folder), list[httpx.Response](), threading.Barrier(4)
+    content, answers, ready = packed_model(folder), list[httpx.Response](), threading.Barrier(4)
 
     def send(client: httpx.Client) -> None:
         ready.wait()
-        answers.append(client.post(PATH, content=content))
+        answers.append(client.post(IMPORT_PATH, content=content))
 
     threads = [threading.Thread(target=send, args=[client]) for client in clients]
     for thread in threads:
@@ -179,7 +159,7 @@ def test_what_is_no_whole_model_is_refused_and_leaves_nothing(
     wrong: list[tuple[bytes, str]] = [
         (b"", "not a tar archive"),
         (b"{}" * 600, "not a tar archive"),
-        (body(folder)[:-40_000], "not a tar archive"),
+        (packed_model(folder)[:-40_000], "not a tar archive"),
         (packed({**whole, "../escaped": b""}), "'../escaped', which is not a model file"),
         (packed({**whole, "/etc/escaped": b""}), "'/etc/escaped', which is not a model file"),
         (linked.getvalue(), "architecture.json is not a regular file"),
@@ -211,13 +191,13 @@ def test_what_is_no_whole_model_is_refused_and_leaves_nothing(
         (packed({**whole, "cuts.safetensors": b"cuts"}), "cuts.safetensors is not a safetensors file"),
     ]
     for content, said in wrong:
-        document = problem(client.post(PATH, content=content), 422)
+        document = problem(client.post(IMPORT_PATH, content=content), 422)
         assert said in document["detail"], (said, document["detail"])
         assert str(service.settings.home) not in json.dumps(document)
         nothing_is_left(service, client)
-    problem(client.post(PATH, content=body(folder), params={"licence": "my own words"}), 422)
-    problem(service.client("viewer", "bob").post(PATH, content=body(folder)), 403)
-    problem(service.agent().post(PATH, content=body(folder)), 403)
+    problem(client.post(IMPORT_PATH, content=packed_model(folder), params={"licence": "my own words"}), 422)
+    problem(service.client("viewer", "bob").post(IMPORT_PATH, content=packed_model(folder)), 403)
+    problem(service.agent().post(IMPORT_PATH, content=packed_model(folder)), 403)
     nothing_is_left(service, client)
 
 
@@ -225,14 +205,14 @@ def test_a_long_name_in_an_archive_is_not_read(client: httpx.Client) -> None:
     info = tarfile.TarInfo("name")
     info.type, info.size = tarfile.XHDTYPE, 3 << 20
     content = info.tobuf(tarfile.USTAR_FORMAT) + bytes(3 << 20)
-    assert "header of an entry is too long" in problem(client.post(PATH, content=content), 422)["detail"]
+    assert "header of an entry is too long" in problem(client.post(IMPORT_PATH, content=content), 422)["detail"]
 
 
 @pytest.mark.slow
 def test_a_study_of_cuts_comes_with_its_model(client: httpx.Client, folder: Path, tmp_path: Path) -> None:
     studied = trained_parent(tmp_path).package.folder
     cuts = studied / "cuts.safetensors"
-    made = client.post(PATH, content=body(studied)).json()["id"]
+    made = client.post(IMPORT_PATH, content=packed_model(studied)).json()["id"]
     assert client.get(f"/v1/trainings/{made}/files/result/cuts.safetensors").content == cuts.read_bytes()
     header = {"__metadata__": {"format": "edgefront-cuts", "law": "{}", "weights": "0"}}
     text = json.dumps(header).encode()
@@ -242,23 +222,23 @@ def test_a_study_of_cuts_comes_with_its_model(client: httpx.Client, folder: Path
         (len(text).to_bytes(8, "little") + text, ""),
     ):
         (folder / "cuts.safetensors").write_bytes(content)
-        assert said in problem(client.post(PATH, content=body(folder)), 422)["detail"]
+        assert said in problem(client.post(IMPORT_PATH, content=packed_model(folder)), 422)["detail"]
     cuts.unlink()
-    assert client.post(PATH, content=body(studied)).json()["id"] != made
+    assert client.post(IMPORT_PATH, content=packed_model(studied)).json()["id"] != made
 
 
 def test_a_large_model_is_refused(
     sqlite_url: str, open_database: Callable[..., Database], start_service: Callable[..., Service], folder: Path
 ) -> None:
-    content = body(folder)
+    content = packed_model(folder)
     os.environ["EDGEFRONT_DATA__MAX_IMPORT_BYTES"] = str(len(content) - 1)
     try:
         service = start_service(open_database(sqlite_url), max_body_bytes=1024)
     finally:
         del os.environ["EDGEFRONT_DATA__MAX_IMPORT_BYTES"]
     bob = service.client("user", "bob")
-    whole = problem(bob.post(PATH, content=content), 413)
-    in_parts = problem(bob.post(PATH, content=iter([content[:5000], content[5000:]])), 413)
+    whole = problem(bob.post(IMPORT_PATH, content=content), 413)
+    in_parts = problem(bob.post(IMPORT_PATH, content=iter([content[:5000], content[5000:]])), 413)
     limit = f"{len(content) - 1} bytes, the limit of this endpoint"
     assert whole["detail"] == in_parts["detail"] == f"the body is larger than {limit}"
     nothing_is_left(service, bob)
@@ -266,7 +246,7 @@ def test_a_large_model_is_refused(
     (folder / "result.json").unlink()
     smaller = Archive(model_files(folder))
     assert smaller.size < len(content)
-    assert bob.post(PATH, content=b"".join(smaller)).status_code == 201
+    assert bob.post(IMPORT_PATH, content=b"".join(smaller)).status_code == 201
 
 
 def test_a_full_disk_leaves_nothing(
@@ -278,12 +258,12 @@ def test_a_full_disk_leaves_nothing(
     for place, name in ((drafts, "unpack"), (drafts.os, "fsync")):
         with monkeypatch.context() as patched:
             patched.setattr(place, name, full)
-            assert "the disk is full" in problem(client.post(PATH, content=body(folder)), 503)["detail"]
+            assert "the disk is full" in problem(client.post(IMPORT_PATH, content=packed_model(folder)), 503)["detail"]
         nothing_is_left(service, client)
 
 
 def test_a_body_that_breaks_off_leaves_nothing(service: Service, client: httpx.Client, folder: Path) -> None:
-    content, imports = body(folder), service.settings.artifact_folder / "imports"
+    content, imports = packed_model(folder), service.settings.artifact_folder / "imports"
     broken = threading.Event()
 
     def parts() -> Any:
@@ -294,7 +274,7 @@ def test_a_body_that_breaks_off_leaves_nothing(service: Service, client: httpx.C
         raise OSError("the line is cut")
 
     with pytest.raises(OSError, match="the line is cut"):
-        client.post(PATH, content=parts(), headers={"Content-Length": str(len(content))})
+        client.post(IMPORT_PATH, content=parts(), headers={"Content-Length": str(len(content))})
     assert broken.is_set()
     while list(imports.iterdir()):
         pass
@@ -305,14 +285,14 @@ def test_what_a_killed_process_left_is_removed_by_the_next(
     service: Service, client: httpx.Client, folder: Path
 ) -> None:
     artifacts = service.settings.artifact_folder
-    kept = client.post(PATH, content=body(folder)).json()["id"]
+    kept = client.post(IMPORT_PATH, content=packed_model(folder)).json()["id"]
     for training_id in (kept, "trn_gone"):  # one was killed after its row was stored, one before
         (artifacts / "imports" / training_id).mkdir(parents=True)
         (artifacts / "imports" / f"{training_id}.lock").touch()
         (artifacts / "imports" / training_id / "placed").touch()
     shutil.copytree(artifacts / "trainings" / kept, artifacts / "trainings" / "trn_gone")
     live = drafts.Draft(service.settings, service.database)
-    problem(client.post(PATH, content=b""), 422)
+    problem(client.post(IMPORT_PATH, content=b""), 422)
     assert [path.name for path in (artifacts / "trainings").iterdir()] == [kept]
     assert {path.name.partition(".")[0] for path in (artifacts / "imports").iterdir()} == {live.training_id}
     live.close()
@@ -333,7 +313,7 @@ def test_a_training_starts_from_an_import_of_its_owner_with_the_same_tokens(
     service: Service, client: httpx.Client, folder: Path, tmp_path: Path
 ) -> None:
     prepare(service.settings.data_folder)
-    made = client.post(PATH, content=body(folder)).json()
+    made = client.post(IMPORT_PATH, content=packed_model(folder)).json()
     asked = {
         "architecture": made["architecture"],
         "dataset": DATA,
@@ -350,7 +330,7 @@ def test_a_training_starts_from_an_import_of_its_owner_with_the_same_tokens(
     assert document["detail"] == problem(client.post("/v1/trainings/estimate", json=asked), 422)["detail"]
     for path in folder.glob("*tokenizer*"):
         path.unlink()
-    asked["start"] = client.post(PATH, content=body(folder)).json()["id"]
+    asked["start"] = client.post(IMPORT_PATH, content=packed_model(folder)).json()["id"]
     assert asked["start"] != made["id"]
     (training,) = client.post("/v1/trainings", json=asked).json()["items"]
     assert (training["start"], training["licence"]) == (asked["start"], "apache-2.0")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from descriptions import descriptions
+from example_model import example
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,17 +22,6 @@ from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.model_files.state import state_specs
 from edgefront.core.schemas.service import Costs as CostsView
-
-
-def example(**changes: Any) -> Architecture:
-    """A small adaptive model with 64 positions."""
-    value = {
-        "d_model": 32,
-        "positions": {"kind": "learned", "length": 64, "offset": 2},
-        "embedding": {"vocab_size": 200, "d_embed": 16, "cutoffs": [40, 90], "div": 2},
-        "blocks": [{"kind": "attention", "n_head": 4}, {"kind": "feed_forward", "d_inner": 50}],
-    }
-    return Architecture.parse({**value, **changes})
 
 
 def test_heads_and_activation_cost_nothing() -> None:

@@ -11,10 +11,10 @@ import onnx
 import onnxruntime
 import torch
 from descriptions import LENGTH, descriptions
+from example_model import example
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from test_costs import example
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 

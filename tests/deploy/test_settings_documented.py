@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
-
-from edgefront.core.services.settings import Settings
+from setting_fields import fields
 
 ROOT = Path(__file__).parents[2]
 ROWS = [
@@ -27,18 +25,6 @@ _TYPES = {str: "text", int: "integer", float: "number", bool: "boolean", Path: "
     tuple: "JSON list",
     dict: "JSON object",
 }
-
-
-def fields(model: type[BaseModel] = Settings, prefix: str = "EDGEFRONT_") -> dict[str, FieldInfo]:
-    """Environment variable → field, of all groups."""
-    by_variable: dict[str, FieldInfo] = {}
-    for name, field in model.model_fields.items():
-        variable = prefix + name.upper()
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            by_variable |= fields(field.annotation, f"{variable}__")
-        else:
-            by_variable[variable] = field
-    return by_variable
 
 
 def kind(field: FieldInfo) -> str:

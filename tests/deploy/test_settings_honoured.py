@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import pytest
 from annotated_types import Ge, Gt
 from pydantic.fields import FieldInfo
-from test_settings_documented import fields
+from setting_fields import fields
 from typer.testing import CliRunner
 
 from edgefront.cli import main as cli

@@ -15,12 +15,10 @@ from typing import Any
 
 import httpx
 import pytest
-from packages import DESCRIPTIONS, lively
+from packages import DESCRIPTIONS, IMPORT_PATH, lively, packed_model
 from running_api import Service
 from simulated_agent import CLASS, SimulatedAgent, by_size
 from sqlalchemy import select
-from test_imported_models import PATH as IMPORT
-from test_imported_models import body as packed_model
 
 from edgefront.api.app import create_app
 from edgefront.api.http.auth import PUBLIC
@@ -97,7 +95,7 @@ def trained(service: Service, owner: str, job_id: str, canary: str) -> str:
 def imported(client: httpx.Client, folder: Path, canary: str) -> str:
     facts = {"name": f"{canary} model", "licence": canary, "dataset": f"{canary}-data"}
     write_package(folder, lively(DESCRIPTIONS["gpt2"]), ByteTokenizer(), facts)
-    made = client.post(IMPORT, content=packed_model(folder), params={"name": f"{canary} import"})
+    made = client.post(IMPORT_PATH, content=packed_model(folder), params={"name": f"{canary} import"})
     assert made.status_code == 201, made.text
     identifier: str = made.json()["id"]
     return identifier

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from databases import ON_BOTH
+from recorder import Recorder, items
 from simulated_agent import SimulatedAgent, by_size
 from simulated_pool import pool_of
 from simulated_service import Service, request
 from sqlalchemy import select
-from test_turns_of_targets import Recorder, items
 
 from edgefront.core.common.states import WorkKind
 from edgefront.core.services import work

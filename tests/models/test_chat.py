@@ -92,7 +92,7 @@ def test_special_tokens_are_meant_only_where_that_is_asked_for(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_generate_chats_where_the_model_does(tmp_path: Path) -> None:
-    from test_imported_tokenizers import imported
+    from imported import imported
 
     imported("smollm2", tmp_path)
     folder = str(tmp_path / "mine")

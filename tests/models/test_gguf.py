@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from test_gguf_families import gpt2
+from gguf_models import gpt2
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import InvalidInput

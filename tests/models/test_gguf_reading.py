@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from foreign_tokenizers import TEXT
-from test_gguf_families import STACKS, attention, inner, stack
-from test_imported_tokenizers import imported, shipped
+from gguf_models import STACKS, attention, inner, stack
+from imported import imported, shipped
 from tiny_models import lively_weights
 
 from edgefront.core.architectures.architecture import Architecture

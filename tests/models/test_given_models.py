@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_imported_tokenizers import imported, shipped
+from imported import imported, shipped
 from typer.testing import CliRunner, Result
 
 from edgefront.cli.main import app

@@ -9,11 +9,11 @@ import onnx
 import pytest
 import torch
 from descriptions import LENGTH, descriptions
+from hybrids import ENCODER, READERS, hybrid
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from passes import Arrays, empty_state, in_onnx, in_torch, inputs, lively_model, onnx_pieces
-from test_state import ENCODER, READERS, hybrid
 from tiny_models import lively_weights, onnx_session
 
 from edgefront.core.architectures.architecture import Architecture

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from descriptions import LENGTH, descriptions
+from hybrids import ENCODER, EVERY_BLOCK, READERS, hybrid
 from hypothesis import given
 from hypothesis import strategies as st
 from passes import cuts, in_torch, inputs, lively_model, torch_pieces
@@ -19,37 +20,6 @@ from edgefront.core.model_files.state import GraphOptions, state_specs
 from edgefront.core.nn.model import LanguageModel
 
 SEQUENCE = 9
-EVERY_BLOCK = [
-    {"kind": "attention", "n_head": 2},
-    {"kind": "srupp", "d_attn": 6, "n_head": 2},
-    {"kind": "feed_forward", "d_inner": 12},
-    {"kind": "sru", "d_proj": 3},
-    {"kind": "identity"},
-    {"kind": "srupp", "d_attn": 4, "attends": "none"},
-    {"kind": "short_conv"},
-]
-ENCODER = {
-    "d_model": 8,
-    "causal": False,
-    "embedding": {"vocab_size": 19},
-    "blocks": [{"kind": "attention", "n_head": 2}],
-    "output": {"kind": "none"},
-}
-READERS = [
-    {"kind": "attention", "n_head": 2, "attends": "source"},
-    {"kind": "srupp", "d_attn": 4, "attends": "both"},
-    {"kind": "attention", "n_head": 2},
-]
-
-
-def hybrid(**changes: Any) -> Architecture:
-    description = {
-        "d_model": 8,
-        "positions": {"kind": "learned", "length": LENGTH},
-        "embedding": {"vocab_size": 29},
-        "blocks": EVERY_BLOCK,
-    }
-    return Architecture.parse({**description, **changes})
 
 
 @given(descriptions(causal=True, over_vocabulary=True), cuts(SEQUENCE), st.sampled_from(["cache", "memory"]), st.data())

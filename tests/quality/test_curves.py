@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_quality_command import result_of as run
+from quality_command import result_of as run
 
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.training.proxies.table import read_table

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from quality_command import result_of, run
 
 from edgefront.cli.commands.quality import sentence
-from edgefront.cli.main import app
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.quality.predictor import NOT_STATED
 from edgefront.core.quality.shipped import NAMES
@@ -19,17 +18,6 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 LTS = str(GOLDEN / "lts_trained_wt103.jsonl")
 OF_TABLES = NAMES[-3:]
 """The laws of one table each: GPT-2 and Transformer-XL on WikiText-103, GPT-2 on OpenWebText."""
-
-
-def run(*arguments: str) -> str:
-    done = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200", "NO_COLOR": "1"})
-    if done.exception is not None:
-        raise done.exception
-    return done.stdout
-
-
-def result_of(*arguments: str) -> Any:
-    return json.loads(run(*arguments, "--json"))
 
 
 def test_laws_are_listed_and_shown() -> None:

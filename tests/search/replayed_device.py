@@ -8,7 +8,7 @@ the architectures, as a library is that changes its kernel.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from edgefront.core.architectures.cost.costs import costs
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.architectures.space import SearchSpace
 from edgefront.core.quality.shipped import law_named
-from edgefront.core.search.interface import Answer, Context, Evaluated, Observation, Proposal, Snapshot
+from edgefront.core.search.interface import Answer, Context, Evaluated, Observation, Probabilities, Proposal, Snapshot
 from edgefront.core.search.problem import Problem
 from edgefront.core.search.registry import make
 
@@ -106,12 +106,13 @@ def search(
     candidates: int = 60,
     others: tuple[Observation, ...] = (),
     accept: Callable[[Architecture], bool] | None = None,
+    supernet: Sequence[Probabilities] = (),
 ) -> Run:
     """Asks and measures until the algorithm ends or so many candidates are known."""
     algorithm = make(name, settings, device.space, accept, device.problem)
     snapshot, answers = Snapshot((), device.baselines(), others), list[Answer]()
     for generation in range(50):
-        answers.append(algorithm.answer(Context(seed, generation, snapshot)))
+        answers.append(algorithm.answer(Context(seed, generation, snapshot, supernet=supernet)))
         start = len(snapshot.results)
         proposals = answers[-1].proposals[: candidates - start]
         if not proposals:

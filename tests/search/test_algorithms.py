@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
+import pickle
+import statistics
+import subprocess
+import sys
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 from cost_model import latency_ms, measured, search, volume
+from every_algorithm import POPULATIONS, SMALL, SMALL_SEARCHES, next_proposals, small_search
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,13 +25,11 @@ from edgefront.core.architectures.cost.costs import costs
 from edgefront.core.architectures.parameters import count
 from edgefront.core.architectures.space import SearchSpace
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.search.interface import Algorithm, Evaluated, Snapshot, generator
+from edgefront.core.search.interface import AUDIT, PREDICTED, Algorithm, Evaluated, Snapshot, generator
 from edgefront.core.search.registry import ALGORITHMS, make
 
 pytestmark = pytest.mark.slow
 
-NAMES = ["lts", "random", "nsga2"]
-SMALL = LTS_GPT2.narrow({"n_layer": [2, 3, 4], "d_model": [128, 192, 256], "d_inner": {"max": 1024}})
 TINY = LTS_GPT2.narrow({"n_layer": 2, "d_model": [128, 192], "n_head": 2, "d_inner": [512, 1024, 2048]})
 WIDTHS = {"d_model": [128, 256], "n_head": 4, "d_inner": 512}
 ENDING = [
@@ -35,63 +41,98 @@ ENDING = [
 ]
 
 
-def make_small(name: str, space: SearchSpace = SMALL, **more: Any) -> Algorithm:
-    return make(name, {"population": 20}, space, more.get("accept"))
+def make_small(name: str, space: SearchSpace = SMALL) -> Algorithm:
+    return make(name, {"population": 20}, space)
 
 
 def digests(proposals: Any) -> list[str]:
     return [proposal.architecture.digest for proposal in proposals]
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=POPULATIONS)
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.mark.parametrize("space", [*spaces().values(), SMALL], ids=lambda space: space.name)
-def test_a_search_stays_in_its_space_and_measures_nothing_twice(name: str, space: SearchSpace) -> None:
-    algorithm = make_small(name, space)
-    snapshot = Snapshot()
-    for generation in range(4):
-        proposals = algorithm.ask(7, generation, snapshot)
-        assert len(proposals) == algorithm.generation_size(generation)
-        assert all(space.contains(proposal.architecture) for proposal in proposals)
-        assert all(space.architecture(proposal.genome) == proposal.architecture for proposal in proposals)
-        ids = {result.id for result in snapshot.results}
-        assert all(set(proposal.parents) <= ids for proposal in proposals)
-        start = len(snapshot.results)
-        results = [measured(proposal, start + index, generation) for index, proposal in enumerate(proposals)]
-        snapshot = Snapshot((*snapshot.results, *results))
-    assert len({result.digest for result in snapshot.results}) == len(snapshot.results)
+@pytest.mark.parametrize(
+    ("name", "space"),
+    [
+        *((name, None) for name in ALGORITHMS),
+        *((name, space) for name in ("surrogate", *POPULATIONS) for space in spaces().values()),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_a_search_stays_in_its_space_and_measures_nothing_twice(name: str, space: SearchSpace | None) -> None:
+    run = small_search(name, space, candidates=80 if name in POPULATIONS else 15)
+    space, results = space or SMALL_SEARCHES[name].space, run.snapshot.results
+    proposals = [proposal for answer in run.answers for proposal in answer.proposals]
+    assert len(results) > 10
+    assert all(space.contains(proposal.architecture) for proposal in proposals)
+    assert all(space.architecture(proposal.genome) == proposal.architecture for proposal in proposals)
+    generations = {result.id: result.generation for result in results}
+    assert all(generations[parent] < result.generation for result in results for parent in result.parents)
+    assert len({result.digest for result in results}) == len(results)
+    if name in POPULATIONS:
+        sizes = [make_small(name, space).generation_size(generation) for generation in range(len(run.answers) - 1)]
+        assert [len(answer.proposals) for answer in run.answers[:-1]] == sizes
+    if name == "surrogate":
+        assert {result.operator for result in results[10:]} == {PREDICTED, AUDIT}
 
 
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_order_of_arrival_and_identifiers_do_not_matter(name: str) -> None:
     """So a run that was killed and went on proposes what an undisturbed one would have."""
-    snapshot = search(make_small(name), 5, 60)
+    snapshot = small_search(name, candidates=SMALL_SEARCHES[name].known).snapshot
     renamed = {result.id: f"other_{index * 7919 % 101:03d}" for index, result in enumerate(snapshot.results)}
     other = Snapshot(
         tuple(
             replace(result, id=renamed[result.id], parents=tuple(renamed[parent] for parent in result.parents))
             for result in reversed(snapshot.results)
-        )
+        ),
+        tuple(reversed(snapshot.baselines)),
     )
-    first, second = (make_small(name).ask(5, 4, asked) for asked in (snapshot, other))
-    assert digests(first) == digests(second)
-    assert [proposal.genome for proposal in first] == [proposal.genome for proposal in second]
-    assert [tuple(renamed[parent] for parent in proposal.parents) for proposal in first] == [
-        proposal.parents for proposal in second
+    first = next_proposals(name, 5, snapshot)
+    assert first
+    assert next_proposals(name, 5, other) == [
+        (digest, genome, operator, tuple(renamed[parent] for parent in parents))
+        for digest, genome, operator, parents in first
     ]
 
 
-def test_refused_architectures_are_never_proposed(name: str) -> None:
-    def light(architecture: Architecture) -> bool:
-        return costs(architecture).decoder_parameters < 1_500_000
+def test_another_process_proposes_the_same() -> None:
+    """With other threads and another order of sets; another seed leads to other proposals."""
+    snapshots = {name: small_search(name, candidates=SMALL_SEARCHES[name].known).snapshot for name in ALGORITHMS}
+    question = (
+        "import json, pickle, sys; from every_algorithm import next_proposals;"
+        "asked = pickle.load(sys.stdin.buffer);"
+        "print(json.dumps({name: next_proposals(name, 3, snapshot) for name, snapshot in asked.items()}))"
+    )
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    answer = subprocess.run(
+        [sys.executable, "-c", question],
+        input=pickle.dumps(snapshots),
+        capture_output=True,
+        check=True,
+        cwd=Path(__file__).parent,
+        env={**os.environ, **dict.fromkeys(names, "2"), "PYTHONHASHSEED": "42"},
+    )
+    here = {name: next_proposals(name, 3, snapshot) for name, snapshot in snapshots.items()}
+    assert json.loads(answer.stdout) == json.loads(json.dumps(here))
+    others = {name for name, snapshot in snapshots.items() if next_proposals(name, 4, snapshot) != here[name]}
+    assert others == set(ALGORITHMS)
 
-    algorithm = make_small(name, accept=light)
-    snapshot = search(algorithm, 1, 100)
-    assert len(snapshot.results) == 100
-    assert all(result.proxy < 1_500_000 for result in snapshot.results)
-    assert make_small(name, accept=lambda _: False).ask(1, 0, Snapshot()) == ()
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_refused_architectures_are_never_proposed(name: str) -> None:
+    sizes = [result.proxy for result in small_search(name).snapshot.results]
+
+    def light(architecture: Architecture) -> bool:
+        return costs(architecture).decoder_parameters < statistics.median(sizes)
+
+    results = small_search(name, accept=light).snapshot.results
+    assert len(results) > 5
+    assert all(result.proxy < statistics.median(sizes) for result in results)
+    assert next_proposals(name, 1, Snapshot(), accept=lambda _: False) == []
 
 
 def test_narrow_limits_are_met_by_drawing_on(name: str) -> None:
@@ -155,7 +196,7 @@ def test_a_lone_survivor_is_enough(name: str) -> None:
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 1000))
 def test_any_seed_serves(seed: int, generation: int) -> None:
-    for name in NAMES:
+    for name in POPULATIONS:
         algorithm = make(name, {"population": 5}, SMALL)
         asked = algorithm.ask(seed, generation, Snapshot())
         assert digests(asked) == digests(algorithm.ask(seed, generation, Snapshot()))
@@ -180,7 +221,7 @@ def test_evolution_beats_random_search_at_equal_budget(rival: str, seeds: int) -
     assert sum(gains) / len(gains) > 0.025
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", POPULATIONS)
 def test_defaults_are_the_papers(name: str) -> None:
     algorithm = make(name, {}, LTS_GPT2)
     assert algorithm.generations == 30
@@ -210,6 +251,10 @@ def test_defaults_are_the_papers(name: str) -> None:
         ("random", {"iterations": 0}, "settings.iterations"),
         ("nsga2", {"population": 1}, "settings.population"),
         ("nsga2", {"mutation_eta": 0}, "settings.mutation_eta"),
+        ("surrogate", {"initial": 2}, "settings.initial"),
+        ("surrogate", {"audit_share": 1.5}, "settings.audit_share"),
+        ("surrogate", {"least_gain": -0.1}, "settings.least_gain"),
+        ("surrogate", {"batches": 3}, "settings.batches"),
     ],
 )
 def test_wrong_settings_are_named(name: str, wrong: dict[str, Any], field: str) -> None:

@@ -24,9 +24,8 @@ import pyarrow.parquet as pq
 import pytest
 import simulated_agent
 from simulated_agent import SimulatedAgent, by_generation, by_size, done, failing
-from simulated_service import Service, request
+from simulated_service import Service, generation_request, request
 from sqlalchemy import Connection, event
-from test_generation_jobs import asked
 from ulid import ULID
 
 from edgefront.api.routers import candidate_tables
@@ -240,8 +239,8 @@ def test_what_a_launch_leaves_behind(seeded: Service, monkeypatch: pytest.Monkey
     recorder.note("# generations, within limits")
     speaker = SimulatedAgent(seeded.database, by_generation)
     generating = seeded.submit(
-        asked({"first_token_ms": 0.63, "token_ms": 0.192}).model_copy(
-            update={"budget": asked({}).budget.model_copy(update={"candidates": 7})}
+        generation_request({"first_token_ms": 0.63, "token_ms": 0.192}).model_copy(
+            update={"budget": generation_request({}).budget.model_copy(update={"candidates": 7})}
         )
     )
     run(seeded, clock, speaker)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from databases import ON_BOTH
 from lease_world import World, done, facts
-from simulated_agent import CLASS, SimulatedAgent, by_generation
-from simulated_service import SMALL, Service
+from simulated_agent import SimulatedAgent, by_generation
+from simulated_service import GENERATE, Service, generation_request
 from sqlalchemy import select
 
 from edgefront.core.architectures.catalogue import space
@@ -20,7 +20,7 @@ from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import GenerationSamples, LaunchResult
 from edgefront.core.schemas.agent import DeviceFacts
-from edgefront.core.schemas.jobs import JobRequest, Limits
+from edgefront.core.schemas.jobs import Limits
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.jobs.answers.candidates import CandidateFilter, list_candidates
 from edgefront.core.services.jobs.answers.exports import export_rows
@@ -28,26 +28,12 @@ from edgefront.core.services.jobs.answers.frontier_view import frontier_view
 from edgefront.core.services.measuring.decision import refusals
 from edgefront.core.store.tables import Candidate, Measurement
 
-GENERATE = {"mode": "generate", "sequence_length": 64, "new_tokens": 16}
 PROTOCOL = MeasurementProtocol.model_validate(GENERATE)
 
 
 @pytest.fixture
 def agent(service: Service) -> SimulatedAgent:
     return SimulatedAgent(service.database, measure=by_generation)
-
-
-def asked(limits: dict[str, float], *, goal: str = "best_within_limits", **protocol: Any) -> JobRequest:
-    return JobRequest.model_validate(
-        {
-            "goal": goal,
-            "space": {"name": "lts-gpt2", "narrow": SMALL},
-            "targets": [{"device_class": CLASS, "protocol": {**GENERATE, **protocol}, "limits": limits}],
-            "algorithm": {"settings": {"initial": 6, "batch": 3, "population": 100, "steps": 3}},
-            "budget": {"candidates": 15, "refinement": 0.0},
-            "seed": 7,
-        }
-    )
 
 
 def generated(latency_ms: float, energy: float | None = None) -> LaunchResult:
@@ -105,9 +91,9 @@ def test_what_no_agent_there_can_run_and_limits_on_no_times_are_refused(
     old = SimulatedAgent(service.database, device_facts=DeviceFacts.model_validate(facts()))
     assert old.device_id
     with pytest.raises(InvalidInput) as told:
-        service.submit(asked({"token_ms": 5.0}))
+        service.submit(generation_request({"token_ms": 5.0}))
     assert told.value.field == "targets.0.protocol.mode"
-    request = asked({"first_token_ms": 5.0})
+    request = generation_request({"first_token_ms": 5.0})
     place = request.targets[0].model_copy(update={"protocol": MeasurementProtocol()})
     with pytest.raises(InvalidInput, match="mode forward generates no tokens") as told:
         service.submit(request.model_copy(update={"targets": (place,)}))
@@ -118,7 +104,7 @@ def test_what_no_agent_there_can_run_and_limits_on_no_times_are_refused(
 def test_the_best_within_limits_on_two_times(service: Service, agent: SimulatedAgent, latency: str) -> None:
     """The search finds models within the limits on the latency and on the other time, and recommends such a one."""
     limits = {"first_token_ms": 0.63, "token_ms": 0.192}
-    job = service.finish(agent, asked(limits, latency=latency))
+    job = service.finish(agent, generation_request(limits, latency=latency))
     view = service.recommended(job)
     with service.database.read() as session:
         rows = session.scalars(select(Candidate).where(Candidate.role == "search")).all()
@@ -142,7 +128,7 @@ def test_the_best_within_limits_on_two_times(service: Service, agent: SimulatedA
 
 @ON_BOTH
 def test_limits_may_be_asked_for_afterwards_and_all_times_exported(service: Service, agent: SimulatedAgent) -> None:
-    job = service.finish(agent, asked({"memory_mb": 200.0}))
+    job = service.finish(agent, generation_request({"memory_mb": 200.0}))
     with service.database.read() as session:
         page = list_candidates(session, service.user, job.id, CandidateFilter(role="search"))
         token_ms = sorted(item.token_ms or 0.0 for item in page.items)

@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import pytest
 import torch
+from loop_runs import folder_with, spec_of
 from prepared_text import ALONE, after
 from tensorboardX.proto.event_pb2 import Event, SessionLog
-from test_loop import folder_with, spec_of
 from torch import Tensor
 
 from edgefront.core.common.errors import InvalidInput, Unavailable

@@ -11,10 +11,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from forked_runs import Start
+from loop_runs import assert_nearly_the_same, assert_same_end, losses
 from prepared_text import ALONE, after, prepared_text, trainer
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from test_loop import assert_nearly_the_same, assert_same_end, losses
 from torch import Tensor
 
 import servers

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from packages import DESCRIPTIONS, lively, package
-from test_finetune import squad
+from squad_files import squad
 from translators import translator
 from typer.testing import CliRunner
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 import scipy.stats
 import torch
 from packages import DESCRIPTIONS, lively
+from squad_files import squad
 from tokenizers import Tokenizer as HuggingFace
 from tokenizers import models, pre_tokenizers
 
@@ -256,24 +256,6 @@ def question(index: int, rng: np.random.Generator, long: bool = False) -> Questi
     words[place:place] = ["answer", name]
     context = "  ".join(words)
     return Question(str(index), "the answer is", context, ((name[:-1], context.index(name)),))
-
-
-def squad(path: Path, questions: list[Question]) -> Path:
-    paragraphs = [
-        {
-            "context": question.context,
-            "qas": [
-                {
-                    "id": question.id,
-                    "question": question.text,
-                    "answers": [{"text": text, "answer_start": at} for text, at in question.answers],
-                }
-            ],
-        }
-        for question in questions
-    ]
-    path.write_text(json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}))
-    return path
 
 
 def test_answers_are_found(tmp_path: Path) -> None:

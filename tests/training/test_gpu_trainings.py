@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from loop_runs import spec_of
 from prepared_text import ALONE, trainer
-from test_loop import spec_of
 
 from edgefront.core.training.distributed import Ranks
 from edgefront.core.training.loop import Trainer

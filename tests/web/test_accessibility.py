@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import httpx
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, Page, expect
-from watched_page import Watch, WatchedPage
+from watched_page import Watch, inspect
 from worked_trainings import Pool, metric
 
 OWN_SERVICE = True
-
-SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-
-
-def inspect(seen: WatchedPage) -> None:
-    """Fails with axe-core's report, in either scheme."""
-    for scheme in SCHEMES:
-        seen.page.emulate_media(color_scheme=scheme)
-        seen.page.wait_for_timeout(300)  # charts are drawn again in the scheme's colours
-        results = Axe().run(seen.page)
-        assert results.violations_count == 0, f"{scheme}: {results.generate_report()}"
 
 
 @pytest.mark.parametrize("path", ["/", "/jobs", "/new", "/trainings", "/no/such/page"])

@@ -10,8 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 from playwright.sync_api import Browser, BrowserContext, expect
 from simulated_agent import RemoteAgent
-from test_accessibility import inspect
-from watched_page import Watch
+from watched_page import Watch, inspect
 from worked_trainings import Pool
 
 from edgefront.core.store.database import Database

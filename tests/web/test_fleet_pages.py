@@ -14,8 +14,7 @@ import httpx
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 from simulated_agent import RemoteAgent
-from test_accessibility import inspect
-from watched_page import Submit, Watch
+from watched_page import Submit, Watch, inspect
 
 from edgefront.agents.main import REVOKED
 from edgefront.core.schemas.agent import LeaseRequest, LeaseResponse, ReleaseRequest, StartRequest

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Error, Page, expect
 
 WAIT_MS = 60_000  # what never comes fails a test by this; what comes late on a busy machine does not
@@ -113,3 +114,15 @@ Watch = Callable[..., WatchedPage]
 """Opens a page: `watch(member, path)`."""
 Submit = Callable[..., dict[str, Any]]
 """Submits a small job on a device: `submit(device, name=…)` → the job."""
+
+
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+
+
+def inspect(seen: WatchedPage) -> None:
+    """Fails with axe-core's report, in either scheme."""
+    for scheme in SCHEMES:
+        seen.page.emulate_media(color_scheme=scheme)
+        seen.page.wait_for_timeout(300)  # charts are drawn again in the scheme's colours
+        results = Axe().run(seen.page)
+        assert results.violations_count == 0, f"{scheme}: {results.generate_report()}"
