@@ -75,13 +75,6 @@ def test_candidates_with_a_marked_launch_are_marked_everywhere(service: Service,
     assert said.recommended.marked == by_id[said.recommended.id]
 
 
-def test_wrong_filters_are_named(client: httpx.Client, path: str) -> None:
-    assert problem(client.get(f"{path}/candidates", params={"sort": "colour"}), 422)["field"] == "sort"
-    assert problem(client.get(f"{path}/candidates", params={"max_latency_ms": "nan"}), 422)["field"] == "max_latency_ms"
-    problem(client.get(f"{path}/candidates", params={"target": "elsewhere"}), 404)
-    problem(client.get("/v1/jobs/job_unknown/candidates", params={"format": "parquet"}), 404)
-
-
 def test_export_csv(client: httpx.Client, path: str) -> None:
     response = client.get(f"{path}/candidates", params={"format": "csv", "sort": "-proxy"})
     assert response.headers["content-type"] == "text/csv; charset=utf-8"
@@ -149,11 +142,3 @@ def test_recommendation(client: httpx.Client, path: str) -> None:
         refused = problem(client.get(f"{path}/recommendation", params={"max_latency_ms": wrong}), 422)
         assert refused["field"] == "max_latency_ms"
     problem(client.get(f"{path}/recommendation", params={"target": "elsewhere"}), 404)
-
-
-@ON_BOTH
-def test_one_candidate_and_its_raw_samples(service: Service, client: httpx.Client, path: str) -> None:
-    candidate = everyone(client, path, role="search")[0]
-    assert client.get(f"/v1/candidates/{candidate.id}").json()["digest"] == candidate.digest
-    [launch] = client.get(f"/v1/candidates/{candidate.id}/launches").json()
-    assert len(launch["result"]["latency"]["samples_ms"]) == 5

@@ -142,17 +142,6 @@ def test_the_last_lines_of_the_log(service: Service, client: httpx.Client) -> No
     assert client.get(f"/v1/trainings/{made}/log", params={"tail": 1}).text == "last\n"
 
 
-WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"model": "gpt2-small"}, ""),
-    ({"architecture": None}, ""),
-    ({"recipe": "none"}, "recipe"),
-    ({"overrides": {"optimizer": {"lr": -1}}}, "overrides.optimizer.lr"),
-    ({"dataset": "../home"}, "dataset"),
-    ({"budget": {"steps": 1.5}}, "budget.steps"),
-    ({"requires": {"device": "cpu", "gpus": 2}}, "requires.gpus"),
-]
-
-
 def test_points_of_a_frontier_are_trained(service: Service, client: httpx.Client) -> None:
     agent = SimulatedAgent(service.database)
     job = service.submit(client)

@@ -66,12 +66,6 @@ def test_submit_from_flags_watch_and_steer(running: Running) -> None:
     assert running.command("job show", job).returncode == exits.NOT_FOUND
 
 
-def test_submit_from_a_file(running: Running, tmp_path: Path) -> None:
-    file = tmp_path / "job.json"
-    file.write_text(json.dumps({**SMALL, "name": "from a file"}), encoding="utf-8")
-    assert running.read("job submit", str(file))["name"] == "from a file"
-
-
 def test_a_pass_of_its_own_is_submitted_shown_and_refused(running: Running) -> None:
     narrow = ("--narrow", "n_layer=2 d_model=128 d_inner=256", "--candidates", "2")
     job = running.read("job submit --mode decode --memory-length 64 --name decode", *narrow)

@@ -12,7 +12,7 @@ from running_client import BOARD, Running
 
 from edgefront.api.docs.examples import example
 from edgefront.cli import exits
-from edgefront.client.requests import PRESETS, apply_preset, check_limits, find_request
+from edgefront.client.requests import PRESETS, apply_preset, find_request
 from edgefront.core.architectures.catalogue import space
 from edgefront.core.architectures.formatting import architecture_in_words
 from edgefront.core.common.errors import InvalidInput
@@ -111,6 +111,7 @@ def test_the_mark_of_extrapolated_perplexities_is_explained(extrapolated: bool) 
         (("--max-latency-ms", "-5"), "--max-latency-ms -5 is not a limit: give milliseconds above 0"),
         (("--max-memory-mb", "0"), "--max-memory-mb 0 is not a limit: give MB above 0"),
         (("--max-latency-ms", "nan"), "--max-latency-ms nan is not a limit"),
+        (("--max-memory-mb", "inf"), "--max-memory-mb inf is not a limit"),
         (("--max-latency-ms", "5", "--device", "a:pytorch", "--runtime", "pytorch"), "both set the runtime"),
         (("--max-latency-ms", "5", "--device", "a:pytorch:2", "--threads", "1"), "both set the threads"),
         (("--max-latency-ms", "5", "--space", "lts-gpt9"), "lts-gpt2"),
@@ -131,14 +132,6 @@ def test_the_embedding_is_free_unless_it_is_narrowed() -> None:
     assert request({"latency_ms": 5.0}).space.narrow == {"div": [1, 2, 4], "d_embed": ["d_model", 128, 256, 512]}
     assert request({"latency_ms": 5.0}, narrow={"div": [4]}).space.narrow["div"] == [4]
     assert request({"latency_ms": 5.0}, space="bert").space.narrow == {}
-
-
-def test_limits_are_positive_numbers() -> None:
-    assert check_limits({"latency_ms": 5.0, "memory_mb": None}) == {"latency_ms": 5.0}
-    for wrong in (0.0, -1.0, float("inf"), float("nan")):
-        with pytest.raises(InvalidInput) as raised:
-            check_limits({"latency_ms": None, "memory_mb": wrong})
-        assert raised.value.field == "max-memory-mb"
 
 
 def test_the_papers_search_by_a_preset(running: Running) -> None:

@@ -10,7 +10,6 @@ import pytest
 from edgefront.cli.commands.options import ProtocolOptions
 from edgefront.client.requests import changed_protocol, parse_narrowing, parse_settings, parse_target, read_request
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.common.validation import checked
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.schemas.jobs import JobRequest
 
@@ -98,12 +97,6 @@ def test_a_job_file(tmp_path: Path) -> None:
 def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text('{"targets": [{"device": "jetson"}]}', encoding="utf-8-sig")
     assert read_request(tmp_path / "job.json", JobRequest).targets[0].device == "jetson"
-
-
-def test_a_wrong_value_names_its_field() -> None:
-    with pytest.raises(InvalidInput) as raised:
-        checked(JobRequest, {"targets": [{"device": "a", "protocol": {"threads": 0}}]})
-    assert raised.value.field == "targets.0.protocol.threads"
 
 
 def test_json_nested_too_deeply_is_refused_in_words(tmp_path: Path) -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
-from tiny_models import onnx_session, random_tokens, run_onnx
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.model_files.build import build
-from edgefront.core.model_files.state import GraphOptions
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
 
@@ -24,19 +21,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", FutureWarning)
     import transformers
 
-__all__ = [
-    "Model",
-    "backward_differences",
-    "difference",
-    "gradient_differences",
-    "logit_differences",
-    "randomised",
-    "transformers",
-    "twin_of",
-]
-
-Model = tuple[Any, Architecture, Rename]
-"""A model of another library, ours of the same shape, and how its weights are renamed."""
+__all__ = ["difference", "gradient_differences", "randomised", "transformers", "twin_of"]
 
 
 def randomised(theirs: Any, dtype: str = "float64", seed: int = 3) -> Any:
@@ -75,31 +60,3 @@ def gradient_differences(theirs: Any, twin: LanguageModel, rename: Rename) -> di
     # Some gradients are zero but for rounding (of a key's bias: softmax does not see it), so the scale is all of them.
     scale = max(float(value.abs().max()) for value in expected.values())
     return {name: float((gradients[name] - value).abs().max()) / scale for name, value in expected.items()}
-
-
-def logit_differences(model: Model, dtype: str, length: int) -> Iterator[float]:
-    """Of torch and of ONNX Runtime from theirs, with a whole sequence and with a batch of short ones."""
-    theirs, ours, rename = model
-    theirs = randomised(theirs, dtype)
-    twin = twin_of(theirs, ours, rename)
-    arrays = {key: value.numpy() for key, value in rename(theirs.state_dict(), ours).items()}
-    session = onnx_session(build(ours, GraphOptions(dtype=dtype), weights=arrays))  # type: ignore[arg-type]
-    for batch, sequence in ((1, length), (3, 11)):
-        tokens = random_tokens(ours, batch, sequence)
-        with torch.inference_mode():
-            expected = theirs(torch.from_numpy(tokens)).logits.numpy()
-            yield difference(twin(torch.from_numpy(tokens)).numpy(), expected)
-        yield difference(run_onnx(session, tokens), expected)
-
-
-def backward_differences(model: Model) -> dict[str, float]:
-    """By our names, of the gradients of a random combination of the logits."""
-    theirs, ours, rename = model
-    theirs = randomised(theirs)
-    twin = twin_of(theirs, ours, rename)
-    tokens = torch.from_numpy(random_tokens(ours, 2, 9))
-    expected, outputs = theirs(tokens).logits, twin(tokens)
-    direction = torch.randn(expected.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    (expected * direction).sum().backward()
-    (outputs * direction).sum().backward()
-    return gradient_differences(theirs, twin, rename)

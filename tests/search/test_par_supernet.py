@@ -43,7 +43,10 @@ def ask(
 
 def test_it_proposes_the_result_of_each_seed_then_the_rule_then_samples() -> None:
     probabilities = [rows("sffisffi"), rows("ssffffff")]
-    proposals = ask(algorithm(seeds=2, samples=5), probabilities, 3)
+    search = algorithm(seeds=2, samples=5)
+    proposals = ask(search, probabilities, 3)
+    assert search.generations == 1
+    assert ask(search, probabilities, 3, 1) == ()
     assert [letters(proposal.architecture) for proposal in proposals[:2]] == ["sffsff", "ssffffff"]
     assert [proposal.operator for proposal in proposals] == ["supernet"] * 2 + ["par_rule"] + ["supernet_sample"] * 5
     assert letters(proposals[2].architecture) == expand(par_pattern(8))
@@ -54,14 +57,6 @@ def test_it_proposes_the_result_of_each_seed_then_the_rule_then_samples() -> Non
         assert EIGHT.architecture(EIGHT.repair(proposal.genome)) == proposal.architecture
 
 
-def test_the_same_question_has_the_same_answer() -> None:
-    search, probabilities = algorithm(samples=10), [rows("sfffisfi", 0.6)]
-    assert ask(search, probabilities, 1) == ask(search, probabilities, 1)
-    assert ask(search, probabilities, 1) != ask(search, probabilities, 2)
-    assert search.generations == 1
-    assert ask(search, probabilities, 1, 1) == ()
-
-
 def test_too_little_attention_is_made_up_where_it_costs_the_least() -> None:
     """par-32 asks for a fifth of attention, 2 of 8; the search found none."""
     probabilities = rows("ffffffff")
@@ -70,15 +65,6 @@ def test_too_little_attention_is_made_up_where_it_costs_the_least() -> None:
     assert letters(proposal.architecture) == "ffsffsff"
     (nothing,) = ask(algorithm(samples=0, rule_p=None), [rows("iiiiiiii")], 0)
     assert letters(nothing.architecture) == "s"
-
-
-def test_architectures_outside_the_jobs_limits_are_not_proposed() -> None:
-    def shallow(architecture: Architecture) -> bool:
-        return len(architecture.blocks) < 8
-
-    proposals = ask(algorithm(accept=shallow, samples=6), [rows("sfsfsfsi", 0.7)], 0)
-    assert proposals
-    assert all(len(proposal.architecture.blocks) < 8 for proposal in proposals)
 
 
 def test_the_supernet_has_the_shape_of_the_space() -> None:

@@ -64,26 +64,3 @@ def test_a_job_on_each_space_runs_to_its_end(service: Service, name: str) -> Non
     children = [row for row in searched if row.parents]
     assert children
     assert all(known[parent].generation < row.generation for row in children for parent in row.parents)
-
-
-def test_whole_spaces_are_planned(service: Service) -> None:
-    """Unnarrowed, and with limits on parameters: what is proposed keeps to them."""
-    agent = SimulatedAgent(service.database, by_size())
-    for name in spaces():
-        job = service.submit(
-            request(
-                space={"name": name},
-                algorithm={"name": "random", "settings": {"population": 4}},
-                parameters={"max_decoder": 400_000_000},
-                baseline_layers=[1, 2],
-                budget={"candidates": 4},
-            )
-        )
-        assert job.targets[0].candidates == 2
-        assert job.targets[0].planned == 2 + 4
-    service.run(agent)
-    with service.database.read() as session:
-        rows = session.scalars(select(Candidate).where(Candidate.role == "search")).all()
-        assert set(session.scalars(select(Target.state))) == {"finished"}
-    assert len(rows) == 4 * len(spaces())
-    assert max(row.decoder_parameters for row in rows) <= 400_000_000

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
 from concurrency import at_once
 from databases import ON_BOTH
 from job_rows import count
-from simulated_agent import CLASS, SimulatedAgent, by_size, facts, principal
+from simulated_agent import CLASS, SimulatedAgent, facts, principal
 from simulated_service import Service, request
 from sqlalchemy import select
 
@@ -22,12 +21,10 @@ from edgefront.core.search.registry import RandomSearch
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.capability import mark_unsupported
 from edgefront.core.services.jobs import lifecycle as jobs
-from edgefront.core.services.jobs.answers import candidates, exports, frontier_view
 from edgefront.core.services.measuring import leases
 from edgefront.core.store.tables import (
     Candidate,
     Device,
-    Event,
     Job,
     Target,
 )
@@ -259,50 +256,10 @@ def test_pages_of_jobs(service: Service, agent: SimulatedAgent) -> None:
             jobs.list_jobs(session, service.user, now, cursor="WyJhIl0")
 
 
-def test_jobs_are_their_owners_and_no_agents(service: Service, agent: SimulatedAgent) -> None:
-    job = service.finish(agent, request())
-    with service.database.read() as session:
-        candidate_id = candidates.list_candidates(session, service.user, job.id).items[0].id
-    service.user = principal(service.database, "bob")
-    with service.database.read() as session:
-        calls = [
-            lambda: frontier_view.frontier_view(session, service.user, job.id),
-            lambda: candidates.list_candidates(session, service.user, job.id),
-            lambda: exports.export_rows(session, service.user, job.id),
-            lambda: candidates.get_candidate(session, service.user, candidate_id),
-            lambda: candidates.list_launches(session, service.user, candidate_id),
-        ]
-        for call in calls:
-            with pytest.raises(NotFound):
-                call()
-    with pytest.raises(NotFound):
-        service.get(job.id)
-    for action in ("pause", "resume", "cancel", "delete"):
-        with pytest.raises(NotFound):
-            service.act(action, job.id)
+def test_agents_submit_and_see_no_jobs(service: Service, agent: SimulatedAgent) -> None:
+    job = service.create()
     service.user = Principal("k", agent.name, "ann", "agent", agent.device_id)
     with pytest.raises(Forbidden):
         service.create()
     with pytest.raises(NotFound):
         service.get(job.id)
-
-
-@ON_BOTH
-def test_many_reports_at_once_number_events_without_gaps(service: Service) -> None:
-    """Two targets of one job, measured from threads: one log, no gap, no number twice."""
-    boards = [SimulatedAgent(service.database, by_size(0.02), device_class=f"board {n}") for n in range(2)]
-    job = service.submit(request(targets=[{"device_class": "board 0"}, {"device_class": "board 1"}]))
-
-    def measure(agent: SimulatedAgent) -> None:
-        while agent.step(2):
-            pass
-
-    for _ in range(30):
-        service.work()
-        at_once(*(partial(measure, board) for board in boards))
-        if service.get(job.id).state == "finished":
-            break
-    assert service.get(job.id).state == "finished"
-    with service.database.read() as session:
-        numbers = list(session.scalars(select(Event.number).order_by(Event.number)))
-    assert numbers == list(range(1, len(numbers) + 1))

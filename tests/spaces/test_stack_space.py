@@ -163,6 +163,10 @@ def test_any_heads_go_together_in_a_hybrid() -> None:
         (PAR_32, {"kind": "srupp"}, "kind", "attention, feed_forward, identity"),
         (PAR_32, {MIN_ATTENTION: 7}, MIN_ATTENTION, "0 to 100 in steps of 5"),
         (PAR_32, {"n_layer": 4}, "n_layer", "n_block, d_model"),
+        (PAR_32, {"n_block": {"min": -4, "max": -1}}, "n_block", "2 to 32"),
+        (SRUPP, {"attends": "source"}, "attends", "self, none"),
+        (SRUPP, {"attn_ratio": 3}, "attn_ratio", "2 to 10 in steps of 2"),
+        (BERT, {"n_head": [5]}, "n_head", "2, 4, 8, 12, 16"),
     ],
 )
 def test_impossible_narrowing_names_the_gene(

@@ -27,8 +27,6 @@ from edgefront.workers import sweep as worker_sweep
 from edgefront.workers.sweep import PARTS, sweep_once
 from edgefront.workers.work import LOCK_ATTEMPTS
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture
 def service(database: Database) -> Service:
