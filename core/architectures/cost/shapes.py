@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,51 +27,13 @@ from edgefront.core.architectures.parameters import block_parameters, embedding_
 Numbers = NDArray[Any]
 """Array of int64; of object (Python's ints) or float64 if requested."""
 Flags = NDArray[np.bool_]
+Row = dict[str, int]
+"""Values of one block, or of one model's embedding and output layer, in the columns of `Shapes` of these names."""
 LinearLayers = tuple[tuple[Numbers, Numbers], ...]
 """Pairs (out, in) for the first, second and third linear layer of every block, arrays (n, L); out 0 means no layer."""
 
 ATTENTION, FEED_FORWARD, SRU, SRUPP, IDENTITY, SHORT_CONV = range(len(BLOCK_KINDS))
 """Values of `Shapes.kind`, in the order of `BLOCK_KINDS`."""
-
-
-class BlockRow(NamedTuple):
-    """Values of one block in the columns of `Shapes` with the same names."""
-
-    d_model: int = 0
-    kind: int = -1
-    parameters: int = 0
-    heads: int = 0
-    width: int = 0
-    self_attention: bool = False
-    kv_width: int = 0
-    window: int = 0
-    rotary_dim: int = 0
-    gated: bool = False
-    qk_norm: bool = False
-    biased: bool = False
-    relative: bool = False
-    max_relative_distance: int = 0
-    cross_attention: bool = False
-    is_encoder: bool = False
-    pre_and_post_norm: bool = False
-
-
-class EmbeddingHeadRow(NamedTuple):
-    """Values of one model's embedding and output layer in the columns of `Shapes`; `final_norms` is no column."""
-
-    d_model: int
-    d_embed: int
-    div: int
-    vocab_size: int
-    embedding_parameters: int
-    position_parameters: int
-    final_norms: int
-    """Number of parameters of the norms after the final block of the model and of the encoder."""
-    output_weights: int
-    embedding_weights: int
-    source_embedding_weights: int
-    pooled: bool
-    causal: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +104,8 @@ class Shapes:
     @classmethod
     def of(cls, architectures: Sequence[Architecture], dtype: Any = np.int64) -> Shapes:
         """Converts architectures to arrays with one row each, in their order; numbers have the type `dtype`."""
-        rows, orders = [BlockRow()], []
+        rows: list[Row] = [{"kind": -1}]
+        orders = []
         for architecture in architectures:
             different, order = _block_rows(architecture)
             orders.append([len(rows) + number for number in order])
@@ -150,16 +113,13 @@ class Shapes:
         lengths = np.array([len(order) for order in orders], dtype=np.int64)
         row_of = np.zeros((len(orders), lengths.max(initial=0)), dtype=np.int64)
         row_of[np.arange(row_of.shape[1]) < lengths[:, None]] = [number for order in orders for number in order]
-        columns = _columns(rows, BlockRow, dtype)
-        columns["kind"] = columns["kind"].astype(np.int8)
-        columns |= {name: columns[name].astype(np.bool_) for name in _FLAGS}
+        columns = _columns(rows, ("d_model", *BLOCK_COLUMNS), dtype)
         layers = _linear_layers(columns["d_model"], **{name: columns[name] for name in _OF_LAYERS})
         columns["linear_weights"] = np.asarray(sum(out * inputs for out, inputs in layers))
         blocks = {name: columns[name][row_of] for name in BLOCK_COLUMNS}
-        outer = _columns([_embedding_head_row(architecture) for architecture in architectures], EmbeddingHeadRow, dtype)
-        outer |= {name: outer[name].astype(np.bool_) for name in _EMBEDDING_HEAD_FLAGS}
-        decoder_parameters = outer.pop("final_norms") + blocks["parameters"].sum(axis=1)
-        return cls(**outer, **blocks, decoder_parameters=decoder_parameters)
+        outer = _columns([_embedding_head_row(architecture) for architecture in architectures], _MODEL_COLUMNS, dtype)
+        outer["decoder_parameters"] += blocks["parameters"].sum(axis=1)
+        return cls(**outer, **blocks)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Shapes]) -> Shapes:
@@ -211,24 +171,15 @@ BLOCK_COLUMNS = _NAMES[_NAMES.index("kind") :]
 """Names of the fields that have a number for each block."""
 DERIVED = ("parameters", "linear_weights")
 """Names of the fields that follow from other fields."""
-_FLAGS = (
-    "self_attention",
-    "gated",
-    "qk_norm",
-    "biased",
-    "relative",
-    "cross_attention",
-    "is_encoder",
-    "pre_and_post_norm",
-)
-_EMBEDDING_HEAD_FLAGS = ("pooled", "causal")
-_NUMBERS = tuple(name for name in _NAMES if name not in ("kind", *_FLAGS, *_EMBEDDING_HEAD_FLAGS))
+_MODEL_COLUMNS = _NAMES[: _NAMES.index("kind")]
+_TYPES = {"kind": np.int8} | {field.name: np.bool_ for field in fields(Shapes) if field.type == "Flags"}
+_NUMBERS = tuple(name for name in _NAMES if name not in _TYPES)
 
 
-def _columns(rows: Sequence[tuple[int, ...]], form: Any, dtype: Any) -> dict[str, Numbers]:
-    """Field name → array with this field's value in each row."""
-    table = np.array(rows, dtype=dtype).reshape(len(rows), len(form._fields))
-    return dict(zip(form._fields, table.T, strict=True))
+def _columns(rows: Sequence[Row], names: Sequence[str], dtype: Any) -> dict[str, Any]:
+    """Field name → array with this field's value in each row; 0 where a row has none."""
+    table = np.array([[row.get(name, 0) for name in names] for row in rows], dtype=dtype).reshape(len(rows), len(names))
+    return {name: column.astype(_TYPES.get(name, dtype)) for name, column in zip(names, table.T, strict=True)}
 
 
 _OF_LAYERS = ("kind", "width", "kv_width", "gated", "self_attention", "cross_attention")
@@ -260,75 +211,81 @@ def _linear_layers(
     return (first, d), (second, np.where(convolution, d, width)), (third, width)
 
 
-def _block_rows(architecture: Architecture) -> tuple[list[BlockRow], list[int]]:
+def _block_rows(architecture: Architecture) -> tuple[list[Row], list[int]]:
     """Returns a pair: the distinct blocks, and the number in that list of each block, encoder's blocks first."""
     rows, order = ([], []) if architecture.source is None else _block_rows(architecture.source)
-    rows, first = [row._replace(is_encoder=True) for row in rows], len(rows)
+    rows, first = [{**row, "is_encoder": True} for row in rows], len(rows)
     numbers: dict[Block, int] = {}
     order = order + [numbers.setdefault(block, first + len(numbers)) for block in architecture.blocks]
     return rows + [_block_row(block, architecture) for block in numbers], order
 
 
-def _block_row(block: Block, architecture: Architecture) -> BlockRow:
+def _block_row(block: Block, architecture: Architecture) -> Row:
     both_norms = architecture.norm == "both"
-    row = BlockRow(
-        d_model=architecture.d_model,
-        kind=BLOCK_KINDS.index(block.kind),
-        parameters=sum(spec.size for spec in block_parameters(block, architecture)),
-    )
+    row: Row = {
+        "d_model": architecture.d_model,
+        "kind": BLOCK_KINDS.index(block.kind),
+        "parameters": sum(spec.size for spec in block_parameters(block, architecture)),
+    }
     if isinstance(block, Attention):
         positions, d_head, rotary = architecture.positions, architecture.d_head(block), architecture.rotary(block)
-        return row._replace(
-            heads=block.n_head,
-            width=block.n_head * d_head,
-            self_attention=block.attends != "source",
-            cross_attention=block.attends != "self",
-            kv_width=block.kv_heads * d_head,
-            window=block.window or 0,
-            rotary_dim=0 if rotary is None else (block.n_head + block.kv_heads) * rotary.width(d_head),
-            qk_norm=bool(block.qk_norm),
-            biased=architecture.attention_bias(block) != "none",
-            relative=isinstance(positions, RelativePositions),
-            max_relative_distance=(positions.clamp or 0) if isinstance(positions, RelativePositions) else 0,
-            pre_and_post_norm=both_norms,
-        )
+        return row | {
+            "heads": block.n_head,
+            "width": block.n_head * d_head,
+            "self_attention": block.attends != "source",
+            "cross_attention": block.attends != "self",
+            "kv_width": block.kv_heads * d_head,
+            "window": block.window or 0,
+            "rotary_dim": 0 if rotary is None else (block.n_head + block.kv_heads) * rotary.width(d_head),
+            "qk_norm": bool(block.qk_norm),
+            "biased": architecture.attention_bias(block) != "none",
+            "relative": isinstance(positions, RelativePositions),
+            "max_relative_distance": (positions.clamp or 0) if isinstance(positions, RelativePositions) else 0,
+            "pre_and_post_norm": both_norms,
+        }
     if isinstance(block, FeedForward):
-        return row._replace(width=block.d_inner, gated=block.gated, biased=block.bias, pre_and_post_norm=both_norms)
+        return row | {
+            "width": block.d_inner,
+            "gated": block.gated,
+            "biased": block.bias,
+            "pre_and_post_norm": both_norms,
+        }
     if isinstance(block, ShortConv):
-        return row._replace(width=block.kernel, biased=block.bias, pre_and_post_norm=both_norms)
+        return row | {"width": block.kernel, "biased": block.bias, "pre_and_post_norm": both_norms}
     if isinstance(block, Sru):
-        return row._replace(width=block.d_proj or 0)
+        return row | {"width": block.d_proj or 0}
     if isinstance(block, Srupp):
-        return row._replace(
-            heads=block.n_head,
-            width=block.d_attn,
-            self_attention=block.attends in ("self", "both"),
-            cross_attention=block.attends in ("source", "both"),
-            kv_width=0 if block.attends == "none" else block.d_attn,
-        )
+        return row | {
+            "heads": block.n_head,
+            "width": block.d_attn,
+            "self_attention": block.attends in ("self", "both"),
+            "cross_attention": block.attends in ("source", "both"),
+            "kv_width": 0 if block.attends == "none" else block.d_attn,
+        }
     return row
 
 
-def _embedding_head_row(architecture: Architecture) -> EmbeddingHeadRow:
-    encoder = None if architecture.source is None else _embedding_head_row(architecture.source)
+def _embedding_head_row(architecture: Architecture) -> Row:
+    """Values of one model's embedding and output layer; its `decoder_parameters` are those of the final norms."""
+    encoder = {} if architecture.source is None else _embedding_head_row(architecture.source)
     sizes = {"embedding": 0, "position": 0, "decoder": 0}
     for spec in (*embedding_parameters(architecture), *head_parameters(architecture)):
         sizes[spec.group] += spec.size
     projections = architecture.d_model * sum(table.width for table in architecture.tables) * architecture.projected
-    return EmbeddingHeadRow(
-        d_model=architecture.d_model,
-        d_embed=architecture.d_embed,
-        div=architecture.embedding.div,
-        vocab_size=architecture.embedding.vocab_size,
-        embedding_parameters=sizes["embedding"] + (encoder.embedding_parameters if encoder else 0),
-        position_parameters=sizes["position"] + (encoder.position_parameters if encoder else 0),
-        final_norms=sizes["decoder"] + (encoder.final_norms if encoder else 0),
-        output_weights=_output_weights(architecture, projections),
-        embedding_weights=projections,
-        source_embedding_weights=encoder.embedding_weights if encoder else 0,
-        pooled=architecture.output.kind in ("pooled", "classes"),
-        causal=architecture.causal,
-    )
+    return {
+        "d_model": architecture.d_model,
+        "d_embed": architecture.d_embed,
+        "div": architecture.embedding.div,
+        "vocab_size": architecture.embedding.vocab_size,
+        "embedding_parameters": sizes["embedding"] + encoder.get("embedding_parameters", 0),
+        "position_parameters": sizes["position"] + encoder.get("position_parameters", 0),
+        "decoder_parameters": sizes["decoder"] + encoder.get("decoder_parameters", 0),
+        "output_weights": _output_weights(architecture, projections),
+        "embedding_weights": projections,
+        "source_embedding_weights": encoder.get("embedding_weights", 0),
+        "pooled": architecture.output.kind in ("pooled", "classes"),
+        "causal": architecture.causal,
+    }
 
 
 def _output_weights(architecture: Architecture, projections: int) -> int:
