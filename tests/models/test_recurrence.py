@@ -15,7 +15,6 @@ from naive_recurrence import naive, naive_gradients, some_inputs
 from torch import Tensor
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.common.errors import InvalidInput
 from edgefront.core.nn import recurrence as function
 from edgefront.core.nn.dropout import Dropout
 from edgefront.core.nn.model import LanguageModel
@@ -216,28 +215,6 @@ def test_the_plain_one_runs_elsewhere() -> None:
     assert backend("mps") is plain
     h, last = sru_recurrence(*(None if t is None else t.to("meta") for t in some_inputs(2, 3, 4)))  # type: ignore[arg-type]
     assert (h.shape, last.shape) == ((2, 3, 4), (2, 4))
-
-
-@pytest.mark.parametrize(
-    ("field", "wrong"),
-    [
-        ("u", torch.zeros(2, 3, 12)),
-        ("x", torch.zeros(2, 0, 4)),
-        ("x", torch.zeros(2, 4)),
-        ("v", torch.zeros(4)),
-        ("b", torch.zeros(2, 5)),
-        ("cell", torch.zeros(1, 4)),
-        ("cell", torch.zeros(2, 4, device="meta")),
-        ("cell", torch.zeros(2, 4, dtype=torch.int64)),
-        ("mask", torch.zeros(2, 3, 4)),
-    ],
-)
-def test_a_wrong_argument_is_named(field: str, wrong: Tensor) -> None:
-    fitting = dict(zip(("u", "x", "v", "b", "cell", "mask"), some_inputs(2, 3, 4), strict=True))
-    with pytest.raises(InvalidInput, match=rf"^{field} is ") as caught:
-        sru_recurrence(**{**fitting, field: wrong})  # type: ignore[arg-type]
-    assert caught.value.field == field
-    assert caught.value.allowed
 
 
 BLOCKS = [{"kind": "srupp", "d_attn": 8}, {"kind": "sru", "d_proj": 4}]

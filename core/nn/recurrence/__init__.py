@@ -15,8 +15,6 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor
 
-from edgefront.core.common.errors import InvalidInput
-
 _log = logging.getLogger(__name__)
 
 _FAST = {"cpu": ("cpu", "Numba", "; pip install 'edgefront-lm[cpu-fast]'"), "cuda": ("gpu", "Triton", "")}
@@ -104,10 +102,8 @@ def sru_recurrence(
     Returns h [batch, sequence, d] in x's type, and the final cell [batch, d] in the cell's type.
 
     Inputs may have any floating type; float16 and bfloat16 are computed in float32. Differentiable once in all inputs
-    except the mask. Raises `InvalidInput` for mismatched shapes, an empty sequence, tensors on different devices, or
-    integers.
+    except the mask. The shapes are not checked.
     """
-    _check(u, x, v, b, cell, mask)
     keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (u, x, v, b, cell))
     if keep or torch.compiler.is_compiling():
         h, last, _ = recurrence(u, x, v, b, cell, mask, keep)
@@ -196,29 +192,3 @@ def computed_in(*tensors: Tensor | None) -> torch.dtype:
     """Type in which the recurrence computes: float64 if any tensor is float64, else float32."""
     wide = any(tensor is not None and tensor.dtype == torch.float64 for tensor in tensors)
     return torch.float64 if wide else torch.float32
-
-
-def _check(u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor | None) -> None:
-    if x.dim() != 3 or x.shape[1] == 0:
-        raise _wrong("x", x, "[batch, sequence, d] with at least one step")
-    batch, sequence, width = x.shape
-    for name, tensor, shape in (
-        ("u", u, (batch, sequence, 3, width)),
-        ("v", v, (2, width)),
-        ("b", b, (2, width)),
-        ("cell", cell, (batch, width)),
-        ("mask", mask, (batch, width)),
-    ):
-        if tensor is None:
-            continue
-        if tensor.shape != shape:
-            raise _wrong(name, tensor, f"{list(shape)}, by the shape of x")
-        if tensor.device != x.device:
-            raise _wrong(name, tensor.device, f"{x.device}, the device of x")
-        if not tensor.is_floating_point():
-            raise _wrong(name, tensor.dtype, "a floating type")
-
-
-def _wrong(name: str, given: Any, allowed: str) -> InvalidInput:
-    value = list(given.shape) if isinstance(given, Tensor) else str(given)
-    return InvalidInput(f"{name} is {value}; it must be {allowed}", field=name, value=value, allowed=allowed)

@@ -4,7 +4,7 @@ A kernel's argument is the address of a job, an array of 64-bit integers with th
 may run one job, each taking items until none is left. The atomic counter is their only synchronisation, because items
 share no output. Within an item time is the outer loop and features are the inner loop, which LLVM vectorises. LLVM must
 therefore know that rows do not overlap (`get` and `put` declare this) and see the operations of an exponential
-(`_sigmoid32`, because Numba's own exponential is a call for each number).
+(`_sigmoid`, because Numba's own exponential is a call for each number).
 
 The threads are PyTorch's threads, which spin after every operator and would compete with other threads. On Linux and
 macOS PyTorch uses OpenMP, whose entry point (`GOMP_parallel` in GNU's and LLVM's library) is found through PyTorch;
@@ -19,7 +19,6 @@ All compiled code is in this file, because Numba's cache on disk is valid only u
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
@@ -29,8 +28,10 @@ import numpy as np
 import torch
 from llvmlite import ir
 from numba import carray, cfunc, njit, types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 from torch import Tensor
+
+from edgefront.core.nn.recurrence import plain
 
 ANY_TYPES = False
 
@@ -43,7 +44,7 @@ GRAD_U, GRAD_X, GRAD_CELL, GRAD_SUMS = range(16, 20)  # written by the backward 
 JOB_SIZE = 20
 
 # Fused multiply-add, and no signed zeros. Approximate reciprocals ("arcp") would make NaN of 1/infinity.
-_FAST = {"contract", "nsz"}
+OPTIONS = {"fastmath": {"contract", "nsz"}, "error_model": "numpy"}
 
 # Numbers of the rows that a loop reads or writes, for `get` and `put`. Rows with different numbers do not overlap.
 _READ, _BEFORE, _AFTER, _H, _CARRY, _GU0, _GU1, _GU2, _GX, _SVF, _SVR, _SBF, _SBR = range(13)
@@ -58,34 +59,34 @@ def _disjoint(builder: Any, access: Any, row: int) -> None:
     access.set_metadata("noalias", module.add_metadata([scope for scope in scopes if scope is not scopes[row]]))
 
 
-def _pointer(context: Any, builder: Any, number: Any, address: Any, index: Any) -> Any:
-    base = builder.inttoptr(address, context.get_value_type(number).as_pointer())
-    return builder.gep(base, [index], source_etype=context.get_value_type(number))
+def _pointer(builder: Any, address: Any, index: Any) -> Any:
+    base = builder.inttoptr(address, ir.FloatType().as_pointer())
+    return builder.gep(base, [index], source_etype=ir.FloatType())
 
 
 @intrinsic(prefer_literal=True)
-def get(_typing: Any, row: Any, address: Any, index: Any, like: Any) -> Any:
-    """Reads the number at `index` of the row at `address`, in the type of `like`."""
-    which, number = row.literal_value, types.unliteral(like)
+def get(_typing: Any, row: Any, address: Any, index: Any) -> Any:
+    """Reads the number at `index` of the row at `address`."""
+    which = row.literal_value
 
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        value = builder.load(_pointer(context, builder, number, *arguments[1:3]), typ=context.get_value_type(number))
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        value = builder.load(_pointer(builder, *arguments[1:]), typ=ir.FloatType())
         _disjoint(builder, value, which)
         return value
 
-    return number(row, types.intp, types.intp, number), generate
+    return types.float32(row, types.intp, types.intp), generate
 
 
 @intrinsic(prefer_literal=True)
 def put(_typing: Any, row: Any, address: Any, index: Any, value: Any) -> Any:
     """Stores `value` at `index` of the row at `address`."""
-    which, number = row.literal_value, types.unliteral(value)
+    which = row.literal_value
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        _disjoint(builder, builder.store(arguments[3], _pointer(context, builder, number, *arguments[1:3])), which)
+        _disjoint(builder, builder.store(arguments[3], _pointer(builder, *arguments[1:3])), which)
         return context.get_dummy_value()
 
-    return types.void(row, types.intp, types.intp, number), generate
+    return types.void(row, types.intp, types.intp, types.float32), generate
 
 
 @intrinsic
@@ -110,12 +111,8 @@ def _from_bits(_typing: Any, bits: Any) -> Any:
     return types.float32(types.int32), lambda _c, builder, _s, given: builder.bitcast(given[0], ir.FloatType())
 
 
-@intrinsic
-def _size(_typing: Any, like: Any) -> Any:
-    """Number of bytes of a number in the type of `like`."""
-    return types.intp(like), lambda context, _b, _s, _a: context.get_constant(types.intp, like.bitwidth // 8)
-
-
+_SIZE = 4
+"""Number of bytes of a float32."""
 _ONE = np.float32(1)
 _LOG2_E = np.float32(1.4426950408889634)
 _LN2_HIGH, _LN2_LOW = (
@@ -130,9 +127,9 @@ _E3, _E4, _E5 = np.float32(8.3334519073e-3), np.float32(1.3981999507e-3), np.flo
 _MANTISSA, _BIAS = np.int32(23), np.int32(127 << 23)
 
 
-@njit(fastmath=_FAST, error_model="numpy")
-def _sigmoid32(x: Any) -> Any:
-    """Sigmoid 1/(1 + e⁻ˣ) in float32, relative error below 3e-7; 0 and 1 at the infinities, NaN for NaN.
+@njit(**OPTIONS)
+def _sigmoid(x: Any) -> Any:
+    """Sigmoid 1/(1 + e⁻ˣ), relative error below 3e-7; 0 and 1 at the infinities, NaN for NaN.
 
     e^y = 2ⁿ·eʳ with n = round(y/ln 2). For the largest y the power's bits are those of infinity. The comparisons keep
     NaN.
@@ -148,35 +145,12 @@ def _sigmoid32(x: Any) -> Any:
     return _ONE / (_ONE + power * (series * (r * r) + r + _ONE))
 
 
-@njit(fastmath=_FAST, error_model="numpy")
-def _sigmoid64(x: Any) -> Any:
-    return 1.0 / (1.0 + math.exp(-x))
-
-
-def sigmoid(x: Any) -> Any:
-    """Sigmoid 1/(1 + e⁻ˣ), callable only in compiled code."""
-    raise NotImplementedError
-
-
-@overload(sigmoid, jit_options={"fastmath": _FAST, "error_model": "numpy"})
-def _sigmoid(x: Any) -> Any:
-    def in_32(x: Any) -> Any:
-        return _sigmoid32(x)
-
-    def in_64(x: Any) -> Any:
-        return _sigmoid64(x)
-
-    return in_32 if x == types.float32 else in_64
-
-
-@njit(fastmath=_FAST, error_model="numpy")
-def _forward(job_address: Any, unit: Any) -> None:
-    """Computes h, the final cell and, if STATES of the job is not 0, all cells. `unit` is 1 in the job's type."""
+def forward_job(job_address: Any) -> None:
+    """Computes h, the final cell and, if STATES of the job is not 0, all cells. Compiled entry point."""
     job = carray(job_address, JOB_SIZE)
     length, width, chunk = job[LENGTH], job[WIDTH], job[CHUNK]
     chunks = (width + chunk - 1) // chunk
-    size = _size(unit)
-    row_size = width * size
+    row_size = width * _SIZE
     masked, keep = job[MASK] != 0, job[STATES] != 0
     while True:
         item = _next_item(job_address)
@@ -185,42 +159,40 @@ def _forward(job_address: Any, unit: Any) -> None:
         batch = item // chunks
         first = (item - batch * chunks) * chunk
         count = min(chunk, width - first)
-        v_f, b_f = job[V] + first * size, job[B] + first * size
+        v_f, b_f = job[V] + first * _SIZE, job[B] + first * _SIZE
         v_r, b_r = v_f + row_size, b_f + row_size
-        last = job[LAST] + batch * row_size + first * size
-        mask = job[MASK] + batch * row_size + first * size
-        before = job[CELL] + batch * row_size + first * size
+        last = job[LAST] + batch * row_size + first * _SIZE
+        mask = job[MASK] + batch * row_size + first * _SIZE
+        before = job[CELL] + batch * row_size + first * _SIZE
         for t in range(length):
-            offset = (batch * length + t) * row_size + first * size
+            offset = (batch * length + t) * row_size + first * _SIZE
             x, h = job[X] + offset, job[H] + offset
-            u0 = job[U] + (batch * length + t) * 3 * row_size + first * size
+            u0 = job[U] + (batch * length + t) * 3 * row_size + first * _SIZE
             u1, u2 = u0 + row_size, u0 + 2 * row_size
             # Without STATES the cell is updated in place, because every number is read before it is overwritten.
             after = job[STATES] + offset if keep else last
             for j in range(count):
-                c_before = get(_BEFORE, before, j, unit)
-                f = sigmoid(get(_READ, u1, j, unit) + get(_READ, v_f, j, unit) * c_before + get(_READ, b_f, j, unit))
-                r = sigmoid(get(_READ, u2, j, unit) + get(_READ, v_r, j, unit) * c_before + get(_READ, b_r, j, unit))
-                candidate, x_j = get(_READ, u0, j, unit), get(_READ, x, j, unit)
+                c_before = get(_BEFORE, before, j)
+                f = _sigmoid(get(_READ, u1, j) + get(_READ, v_f, j) * c_before + get(_READ, b_f, j))
+                r = _sigmoid(get(_READ, u2, j) + get(_READ, v_r, j) * c_before + get(_READ, b_r, j))
+                candidate, x_j = get(_READ, u0, j), get(_READ, x, j)
                 c = candidate + (c_before - candidate) * f
                 put(_AFTER, after, j, c)
                 if masked:
-                    r = r * get(_READ, mask, j, unit)
+                    r = r * get(_READ, mask, j)
                 put(_H, h, j, x_j + (c - x_j) * r)
             before = after
         if keep:
             for j in range(count):
-                put(_CARRY, last, j, get(_BEFORE, before, j, unit))
+                put(_CARRY, last, j, get(_BEFORE, before, j))
 
 
-@njit(fastmath=_FAST, error_model="numpy")
-def _backward(job_address: Any, unit: Any) -> None:
-    """Computes the gradients of a job from the final step to the first; recomputes gates and cells."""
+def backward_job(job_address: Any) -> None:
+    """Computes the gradients of a job from the final step to the first; recomputes gates and cells. Entry point."""
     job = carray(job_address, JOB_SIZE)
     length, width, chunk = job[LENGTH], job[WIDTH], job[CHUNK]
     chunks = (width + chunk - 1) // chunk
-    size = _size(unit)
-    row_size = width * size
+    row_size = width * _SIZE
     masked = job[MASK] != 0
     while True:
         item = _next_item(job_address)
@@ -229,66 +201,46 @@ def _backward(job_address: Any, unit: Any) -> None:
         batch = item // chunks
         first = (item - batch * chunks) * chunk
         count = min(chunk, width - first)
-        v_f, b_f = job[V] + first * size, job[B] + first * size
+        v_f, b_f = job[V] + first * _SIZE, job[B] + first * _SIZE
         v_r, b_r = v_f + row_size, b_f + row_size
-        here = batch * row_size + first * size
+        here = batch * row_size + first * _SIZE
         mask, grad_last, carry = job[MASK] + here, job[GRAD_LAST] + here, job[GRAD_CELL] + here
-        sum_v_f = job[GRAD_SUMS] + batch * 4 * row_size + first * size
+        sum_v_f = job[GRAD_SUMS] + batch * 4 * row_size + first * _SIZE
         sum_v_r, sum_b_f, sum_b_r = sum_v_f + row_size, sum_v_f + 2 * row_size, sum_v_f + 3 * row_size
         for j in range(count):
-            put(_CARRY, carry, j, get(_READ, grad_last, j, unit))
+            put(_CARRY, carry, j, get(_READ, grad_last, j))
         for step in range(length):
             t = length - 1 - step
-            offset = (batch * length + t) * row_size + first * size
+            offset = (batch * length + t) * row_size + first * _SIZE
             x, grad_h, grad_x = job[X] + offset, job[GRAD_H] + offset, job[GRAD_X] + offset
-            from_u = (batch * length + t) * 3 * row_size + first * size
+            from_u = (batch * length + t) * 3 * row_size + first * _SIZE
             u0, grad_u0 = job[U] + from_u, job[GRAD_U] + from_u
             u1, grad_u1 = u0 + row_size, grad_u0 + row_size
             u2, grad_u2 = u1 + row_size, grad_u1 + row_size
             before = job[STATES] + offset - row_size if t > 0 else job[CELL] + here
             for j in range(count):
-                c_before = get(_READ, before, j, unit)
-                w_f, w_r = get(_READ, v_f, j, unit), get(_READ, v_r, j, unit)
-                f = sigmoid(get(_READ, u1, j, unit) + w_f * c_before + get(_READ, b_f, j, unit))
-                r = sigmoid(get(_READ, u2, j, unit) + w_r * c_before + get(_READ, b_r, j, unit))
-                candidate, x_j = get(_READ, u0, j, unit), get(_READ, x, j, unit)
+                c_before = get(_READ, before, j)
+                w_f, w_r = get(_READ, v_f, j), get(_READ, v_r, j)
+                f = _sigmoid(get(_READ, u1, j) + w_f * c_before + get(_READ, b_f, j))
+                r = _sigmoid(get(_READ, u2, j) + w_r * c_before + get(_READ, b_r, j))
+                candidate, x_j = get(_READ, u0, j), get(_READ, x, j)
                 c = candidate + (c_before - candidate) * f
-                g = get(_READ, grad_h, j, unit)
+                g = get(_READ, grad_h, j)
                 g_highway = g
                 if masked:
-                    g_highway = g * get(_READ, mask, j, unit)
-                g_c = get(_CARRY, carry, j, unit) + g_highway * r
-                g_f = g_c * (c_before - candidate) * (f * (unit - f))
-                g_r = g_highway * (c - x_j) * (r * (unit - r))
+                    g_highway = g * get(_READ, mask, j)
+                g_c = get(_CARRY, carry, j) + g_highway * r
+                g_f = g_c * (c_before - candidate) * (f * (_ONE - f))
+                g_r = g_highway * (c - x_j) * (r * (_ONE - r))
                 put(_GX, grad_x, j, g - g_highway * r)
-                put(_GU0, grad_u0, j, g_c * (unit - f))
+                put(_GU0, grad_u0, j, g_c * (_ONE - f))
                 put(_GU1, grad_u1, j, g_f)
                 put(_GU2, grad_u2, j, g_r)
                 put(_CARRY, carry, j, g_c * f + g_f * w_f + g_r * w_r)
-                put(_SVF, sum_v_f, j, get(_SVF, sum_v_f, j, unit) + g_f * c_before)
-                put(_SVR, sum_v_r, j, get(_SVR, sum_v_r, j, unit) + g_r * c_before)
-                put(_SBF, sum_b_f, j, get(_SBF, sum_b_f, j, unit) + g_f)
-                put(_SBR, sum_b_r, j, get(_SBR, sum_b_r, j, unit) + g_r)
-
-
-def forward32(job: Any) -> None:
-    """Runs a forward job in float32. Compiled entry point; `job` is the address of the job."""
-    _forward(job, _ONE)
-
-
-def forward64(job: Any) -> None:
-    """Runs a forward job in float64. Compiled entry point; `job` is the address of the job."""
-    _forward(job, 1.0)
-
-
-def backward32(job: Any) -> None:
-    """Runs a backward job in float32. Compiled entry point; `job` is the address of the job."""
-    _backward(job, _ONE)
-
-
-def backward64(job: Any) -> None:
-    """Runs a backward job in float64. Compiled entry point; `job` is the address of the job."""
-    _backward(job, 1.0)
+                put(_SVF, sum_v_f, j, get(_SVF, sum_v_f, j) + g_f * c_before)
+                put(_SVR, sum_v_r, j, get(_SVR, sum_v_r, j) + g_r * c_before)
+                put(_SBF, sum_b_f, j, get(_SBF, sum_b_f, j) + g_f)
+                put(_SBR, sum_b_r, j, get(_SBR, sum_b_r, j) + g_r)
 
 
 JOB_ONLY = types.void(types.CPointer(types.int64))
@@ -302,9 +254,9 @@ def address(entry: Callable[[Any], None]) -> int:
     user's cache folder. If neither folder is writable, nothing is cached.
     """
     try:
-        compiled = cfunc(JOB_ONLY, cache=True)(entry)
+        compiled = cfunc(JOB_ONLY, cache=True, **OPTIONS)(entry)
     except (RuntimeError, OSError):  # no folder for a cache, or a full disk
-        compiled = cfunc(JOB_ONLY)(entry)
+        compiled = cfunc(JOB_ONLY, **OPTIONS)(entry)
     return int(compiled.address)
 
 
@@ -318,8 +270,8 @@ _SHORTEST_RUN = 256
 
 
 def prepare() -> None:
-    """Loads or compiles the code for inference in float32, without starting a thread or running an operator."""
-    address(forward32)
+    """Loads or compiles the code for inference, without starting a thread or running an operator."""
+    address(forward_job)
 
 
 def forward(
@@ -327,13 +279,14 @@ def forward(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Computes h, the final cell and, with `keep`, the cells after every step [batch, sequence, d] for `backward`.
 
-    All tensors are contiguous and of one type, float32 or float64.
+    All tensors are contiguous and of one type, float32 or float64; `plain` computes in float64.
     """
+    if x.dtype == torch.float64:
+        return plain.forward(u, x, v, b, cell, mask, keep)
     h, last = torch.empty_like(x), torch.empty_like(cell)
     states = torch.empty_like(x) if keep else None
-    entry = forward32 if x.dtype == torch.float32 else forward64
     inputs = {U: u, X: x, V: v, B: b, CELL: cell, MASK: mask}
-    _run(address(entry), x, {**inputs, STATES: states, H: h, LAST: last})
+    _run(address(forward_job), x, {**inputs, STATES: states, H: h, LAST: last})
     return h, last, states
 
 
@@ -349,12 +302,13 @@ def backward(
     states: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Computes the gradients of u, x, v, b and cell."""
+    if x.dtype == torch.float64:
+        return plain.backward(grad_h, grad_last, u, x, v, b, cell, mask, states)
     grad_h, grad_last = grad_h.contiguous(), grad_last.contiguous()
     grad_u, grad_x, grad_cell = torch.empty_like(u), torch.empty_like(x), torch.empty_like(cell)
     sums = x.new_zeros(x.shape[0], 4, x.shape[2])
-    entry = backward32 if x.dtype == torch.float32 else backward64
     tensors = {U: u, X: x, V: v, B: b, CELL: cell, MASK: mask, STATES: states, GRAD_H: grad_h, GRAD_LAST: grad_last}
-    _run(address(entry), x, {**tensors, GRAD_U: grad_u, GRAD_X: grad_x, GRAD_CELL: grad_cell, GRAD_SUMS: sums})
+    _run(address(backward_job), x, {**tensors, GRAD_U: grad_u, GRAD_X: grad_x, GRAD_CELL: grad_cell, GRAD_SUMS: sums})
     grad_v, grad_b = sums.sum(0).chunk(2)
     return grad_u, grad_x, grad_v, grad_b, grad_cell
 
