@@ -17,7 +17,6 @@ from contextlib import ExitStack
 from functools import lru_cache
 from math import prod
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from edgefront.agents.device import linux
@@ -151,9 +150,7 @@ class Measurer:
     def __enter__(self) -> Measurer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def measure(self, subject: Architecture | Path, protocol: MeasurementProtocol, seed: int) -> LaunchResult:

@@ -17,9 +17,9 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from edgefront.agents.device import linux
+from edgefront.agents.device.nvml import Gpu
 from edgefront.core.common.errors import MeasurementError
 from edgefront.core.measurement.protocol import MeasurementProtocol, MemoryMethod
 from edgefront.core.measurement.provider import Provider
@@ -90,8 +90,6 @@ def meter_for(protocol: MeasurementProtocol, weight_places: tuple[Path, ...]) ->
         return AllocatorMeter()
     provider = Provider(protocol.provider)
     if method == "device" and provider.on_nvidia:
-        from edgefront.agents.device.nvml import Gpu
-
         return DeviceMeter(Gpu.visible(provider.number))
     raise MeasurementError(
         f"memory method {method} does not work with {protocol.runtime} on {protocol.provider} on this device",
@@ -186,7 +184,7 @@ class DeviceMeter(PeakMemoryMeter):
 
     method = "device"
 
-    def __init__(self, gpu: UsedMemory) -> None:
+    def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
         self._ended = threading.Event()
         self._failed: Exception | None = None
@@ -223,9 +221,3 @@ class _Peak:
     """The highest reading of used memory in one phase (build or forward passes), set only by the polling thread."""
 
     used_bytes: int
-
-
-class UsedMemory(Protocol):
-    """Interface of a GPU that reports the memory used by all processes."""
-
-    def used_bytes(self) -> int: ...

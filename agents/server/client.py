@@ -12,7 +12,6 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import unquote
 
@@ -126,9 +125,7 @@ class AgentClient:
     async def __aenter__(self) -> AgentClient:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
     def use(self, credential: str) -> None:

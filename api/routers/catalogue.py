@@ -15,7 +15,7 @@ from edgefront.api.http.parameters import CatalogueName, HubName, HubOwner, LawN
 from edgefront.api.http.routes import JsonRoute
 from edgefront.core.architectures import catalogue
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.architectures.cost.costs import CostOptions, Dtype, costs
+from edgefront.core.architectures.cost.costs import CostOptions, Costs, Dtype, costs
 from edgefront.core.architectures.cost.passes import Logits, Mode
 from edgefront.core.architectures.models import NamedModel, named_model, named_models, nearest_models
 from edgefront.core.architectures.models.published import published_view
@@ -23,7 +23,7 @@ from edgefront.core.architectures.published import PublishedCatalogue, Published
 from edgefront.core.common.errors import NotFound
 from edgefront.core.common.number_formats import Quantisation
 from edgefront.core.common.validation import existing
-from edgefront.core.schemas.service import AlgorithmView, Costs, NamedModelView, QualityLawView, SpaceView
+from edgefront.core.schemas.service import AlgorithmView, NamedModelView, QualityLawView, SpaceView
 from edgefront.core.schemas.trainings import DatasetView, RecipeView, TrainerView
 from edgefront.core.search.registry import ALGORITHMS
 from edgefront.core.services import datasets as data
@@ -147,8 +147,7 @@ def describe(
     options: Annotated[PassOptions, Query()],
 ) -> Costs:
     """Computes the cost of the architecture description in the body. FLOPs are those of the described pass."""
-    found = costs(Architecture.parse(architecture), CostOptions(**options.model_dump()))
-    return Costs.model_validate(found.to_json())
+    return costs(Architecture.parse(architecture), CostOptions(**options.model_dump()))
 
 
 # The catalogue is constant in a release, so views are built once.
@@ -165,7 +164,7 @@ def _model(name: str) -> NamedModelView:
         name=model.name,
         source=model.source,
         architecture=model.architecture.canonical,
-        costs=Costs.model_validate(costs(model.architecture, CostOptions(sequence_length=length)).to_json()),
+        costs=costs(model.architecture, CostOptions(sequence_length=length)),
     )
 
 

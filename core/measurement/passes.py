@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Attention, Sru, Srupp
 from edgefront.core.architectures.catalogue import expressible
@@ -67,12 +65,9 @@ def _generation_costs(architecture: Architecture, protocol: MeasurementProtocol)
         raise fault
     prompt, token = generation_passes(architecture, protocol)
     whole = protocol.model_copy(update={"memory_length": last_length(protocol) - 1, "sequence_length": 1})
-    return replace(
-        prompt,
-        mode="generate",
-        flops=prompt.flops + (protocol.new_tokens - 1) * token.flops,
-        state_bytes=_pass_costs(architecture, whole, "decode").state_bytes,
-    )
+    flops = prompt.flops + (protocol.new_tokens - 1) * token.flops
+    state_bytes = _pass_costs(architecture, whole, "decode").state_bytes
+    return prompt.model_copy(update={"mode": "generate", "flops": flops, "state_bytes": state_bytes})
 
 
 def generation_passes(architecture: Architecture, protocol: MeasurementProtocol) -> tuple[Costs, Costs]:

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from edgefront.core.model_files.gguf_tensors import GgufTensor
 
 FOLDER = "gguf"
-_COPIED = 1 << 20
-"""Number of bytes copied at a time."""
 _EMBEDDING = "token_embd.weight"
 """Embedding matrix, which llama.cpp only looks up by row and never repacks."""
 _REPACKED_ROWS = 8
@@ -64,31 +62,6 @@ class _Array:
         file.write(np.ascontiguousarray(self.values).data)
 
 
-@dataclass(frozen=True)
-class _PartOfFile:
-    """A range of bytes of a file, copied through `buffer`; page faults of a mapping take twice as long."""
-
-    path: Path
-    start: int
-    nbytes: int
-    buffer: memoryview
-
-    def tofile(self, file: Any, /) -> None:
-        buffer, left = self.buffer, self.nbytes
-        with self.path.open("rb", buffering=0) as source:
-            source.seek(self.start)
-            while left:
-                count = source.readinto(buffer[:left])
-                if not count:
-                    raise OSError(errno.EIO, "the file became shorter", str(self.path))
-                file.write(buffer[:count])
-                left -= count
-
-
-_Data = _Array | _PartOfFile
-"""Data of a tensor for gguf's writer, with an array's interface."""
-
-
 def write_gguf(
     architecture: Architecture,
     weights: int | ParameterValues,
@@ -108,7 +81,7 @@ def write_gguf(
 
     last: tuple[tuple[str, Format], NDArray[Any]] | None = None  # tensors of one parameter are consecutive
 
-    def data(tensor: GgufTensor, kind: Format) -> _Data:
+    def data(tensor: GgufTensor, kind: Format) -> _Array:
         nonlocal last
         spec = tensor.spec
         if last is None or last[0] != (spec.name, kind):
@@ -157,13 +130,10 @@ def _open_locked(path: Path) -> BinaryIO | None:
 def _write_cached(
     cache: WeightCache, architecture: Architecture, form: GgufForm, seed: int, numbers: GgufFormat, path: Path
 ) -> None:
-    draft, buffer = path.with_suffix(".part"), memoryview(bytearray(_COPIED))
+    draft = path.with_suffix(".part")
 
-    def data(tensor: GgufTensor, kind: Format) -> _Data:
-        part = tensor.bytes_within(kind)
-        if part is None:
-            return _Array(tensor.of(cache.array(tensor.spec, seed, kind)))
-        return _PartOfFile(cache.file(tensor.spec, seed, kind), part.start, len(part), buffer)
+    def data(tensor: GgufTensor, kind: Format) -> _Array:
+        return _Array(tensor.of(cache.array(tensor.spec, seed, kind)))
 
     def write() -> None:
         _write(architecture, form, data, draft, numbers, metadata(architecture, seed), None, measured=True)
@@ -201,7 +171,7 @@ def _bytes(path: Path) -> int:
 def _write(
     architecture: Architecture,
     form: GgufForm,
-    data: Callable[[GgufTensor, Format], _Data],
+    data: Callable[[GgufTensor, Format], _Array],
     path: Path | str,
     numbers: GgufFormat,
     about: Mapping[str, str],

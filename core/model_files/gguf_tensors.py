@@ -78,14 +78,6 @@ class GgufTensor(TensorView):
             np.concatenate([part, np.zeros((self.zero_rows, *part.shape[1:]), part.dtype)]) if self.zero_rows else part
         )
 
-    def bytes_within(self, kind: Format) -> range | None:
-        """Range of the tensor's bytes within the parameter's bytes in this format; None if not contiguous."""
-        if self.transposed or self.zero_rows or isinstance(self.rows, np.ndarray):
-            return None
-        start, stop, _ = self.rows.indices(self.spec.shape[0])
-        row = bytes_of(self.spec.size, kind) // self.spec.shape[0]
-        return range(start * row, stop * row)
-
     def bytes_in(self, kind: Format) -> int:
         """Number of bytes of the tensor in this format."""
         return bytes_of(math.prod(self.shape), kind)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StrictInt
 
+from edgefront.core.architectures.cost.costs import Costs
 from edgefront.core.common.states import DeviceState, KeyRole, Purpose
 from edgefront.core.schemas.agent import DeviceFacts, Identifier, Name
 from edgefront.core.schemas.messages import Request, View
@@ -179,28 +180,6 @@ class IdentifierView(View):
     """The one identifier that begins with the requested prefix."""
 
     id: Identifier
-
-
-class Costs(View):
-    """Exact costs of an architecture, as `edgefront describe` prints them."""
-
-    digest: str
-    decoder_parameters: int
-    position_parameters: int
-    embedding_parameters: int
-    total_parameters: int
-    flops: int
-    """FLOPs of one forward pass, two per multiply-accumulate. The fields after `state_bytes` describe this pass."""
-    weight_bytes: int
-    state_bytes: int = 0
-    """Size of the cache after the forward pass, bytes: keys, values and recurrent states."""
-    sequence_length: int
-    batch: int
-    dtype: str
-    mode: str = "forward"
-    memory_length: int = 0
-    logits: str = "all"
-    weights: str = "full"
 
 
 class SpaceView(View):

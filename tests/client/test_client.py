@@ -122,7 +122,7 @@ def test_the_catalogue_and_exact_costs(running: Running) -> None:
     architecture = named_models()["par-base"].architecture
     options = {"mode": "decode", "memory_length": 640, "logits": "last", "dtype": "float16"}
     found = catalogue.describe(architecture, **options)
-    assert found.model_dump() == costs(architecture, CostOptions(**options)).to_json()
+    assert found.model_dump() == costs(architecture, CostOptions(**options)).model_dump()
     with pytest.raises(ArchitectureError, match=r"blocks\.0\.n_head"):
         catalogue.describe(
             {"d_model": 8, "embedding": {"vocab_size": 9}, "blocks": [{"kind": "attention", "n_head": 3}]}

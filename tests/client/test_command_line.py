@@ -59,7 +59,7 @@ def test_describe_prints_exactly_the_costs_and_the_options(tmp_path: Path) -> No
     file.write_text(model.architecture.canonical_json, encoding="utf-8")
     options = ("--sequence-length", "64", "--batch", "2", "--dtype", "float16")
     done = edgefront("describe --json", str(file), *options, code=exits.OK)
-    expected = costs(model.architecture, CostOptions(sequence_length=64, batch=2, dtype="float16")).to_json()
+    expected = costs(model.architecture, CostOptions(sequence_length=64, batch=2, dtype="float16")).model_dump()
     found = json.loads(done.stdout)
     assert found.pop("quality")["law"] == "own-data-gpt2"
     assert found == expected

@@ -23,7 +23,7 @@ from onnx import TensorProto
 
 from edgefront.agents.measuring.inputs import random_state, random_tokens
 from edgefront.agents.measuring.memory_probes import memory_methods
-from edgefront.agents.measuring.runtimes import Generated, Generator, LaunchRequest
+from edgefront.agents.measuring.runtimes import Generated, LaunchRequest
 from edgefront.agents.measuring.runtimes.onnx_graph import generating, graph, inputs, is_finite, likeliest, with_room
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import MeasurementError
@@ -92,18 +92,6 @@ def facts() -> dict[str, Any]:
     }
 
 
-def build(request: LaunchRequest) -> OnnxModel:
-    """Builds the model of this request."""
-    return OnnxModel(request)
-
-
-def generator(request: LaunchRequest) -> Generator:
-    """Builds the generator of a request with mode `generate`."""
-    from edgefront.agents.measuring.runtimes.onnx_runtime import OnnxGenerator
-
-    return OnnxGenerator(request)
-
-
 def computes_in(number_format: NumberFormat, request: LaunchRequest) -> bool:
     """Whether the request's provider computes the model's linear layers in this number format, tested by a forward
     pass.
@@ -118,7 +106,7 @@ def computes_in(number_format: NumberFormat, request: LaunchRequest) -> bool:
         try:
             model = OnnxModel(request, options)
             model.forward_ms()
-            ran = json.loads(Path(model.end_profile()).read_text())
+            ran = json.loads(Path(model.session.end_profiling()).read_text())
         except Exception:  # no kernel, no library, no memory …: unsupported
             return False
         if not model.finite():
@@ -155,13 +143,13 @@ class OnnxModel:
 
     def __init__(self, request: LaunchRequest, options: Any = None) -> None:
         protocol = request.protocol
-        self._session = session_of(request, options or session_options(protocol))
+        self.session = session_of(request, options or session_options(protocol))
         self._gpu = Provider(protocol.provider).on_nvidia
         self._place = "cuda" if self._gpu else "cpu"
-        self._binding = self._session.io_binding()
+        self._binding = self.session.io_binding()
         self._values = []
         buffers: dict[str, Any] = {}
-        declared = [(item.name, item.type, tuple(item.shape)) for item in self._session.get_inputs()]
+        declared = [(item.name, item.type, tuple(item.shape)) for item in self.session.get_inputs()]
         types = {name: kind for name, kind, _ in declared}
         arrays = inputs(request, declared)
         if isinstance(request.subject, Architecture) and in_place(protocol):
@@ -176,7 +164,7 @@ class OnnxModel:
             self._binding.bind_ortvalue_input(name, value)
             if name in buffers:
                 buffers[name] = value
-        for output in self._session.get_outputs():
+        for output in self.session.get_outputs():
             buffer = buffers.get(output.name.removeprefix(NEXT))
             if buffer is None:
                 self._binding.bind_output(output.name, self._place)
@@ -187,7 +175,7 @@ class OnnxModel:
 
     def forward_ms(self) -> float:
         started = time.perf_counter_ns()
-        self._session.run_with_iobinding(self._binding)
+        self.session.run_with_iobinding(self._binding)
         if self._gpu:
             self._binding.synchronize_outputs()
         return (time.perf_counter_ns() - started) / 1e6
@@ -197,10 +185,6 @@ class OnnxModel:
 
     def finite(self) -> bool:
         return all(is_finite(array_of(value)) for value in self._binding.get_outputs())
-
-    def end_profile(self) -> str:
-        """Ends profiling and returns the path of the profile of all passes. The session must have profiling enabled."""
-        return str(self._session.end_profiling())
 
 
 def versions(protocol: MeasurementProtocol) -> dict[str, str]:
@@ -292,9 +276,6 @@ def array_of(value: Any) -> Any:
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
-_NEXT = "next."
-
-
 class OnnxGenerator:
     """A session of the decode graph. Each pass reads the output state of the previous pass without a copy. Buffers for
     keys and values have room for the whole generation and are bound as input and as output; the graph writes into the
@@ -314,7 +295,7 @@ class OnnxGenerator:
         self._outputs = [item.name for item in outputs]
         # Counts of tokens, which have no axes, are used in shape arithmetic, which runs on the CPU.
         self._places = [self._place if item.shape else "cpu" for item in outputs]
-        self._scores = next(index for index, name in enumerate(self._outputs) if not name.startswith(_NEXT))
+        self._scores = next(index for index, name in enumerate(self._outputs) if not name.startswith(NEXT))
         self._prompt = self._tokens(random_tokens(protocol, self._architecture.embedding.vocab_size, request.seed))
         self._buffers, self._kept = self._in_place()
         self._state: dict[str, Any] = {}
@@ -324,7 +305,11 @@ class OnnxGenerator:
         self.versions = versions(protocol)
 
     def prepare(self) -> None:
-        self._state = dict(self._kept) if self._buffers else self._values(self._random_state())
+        self._state = (
+            dict(self._kept)
+            if self._buffers
+            else self._values(dict(random_state(self._architecture, self._protocol, self._seed)))
+        )
 
     def generate(self) -> Generated:
         state = self._state
@@ -346,9 +331,6 @@ class OnnxGenerator:
     def finite(self) -> bool:
         return is_finite(array_of(self._after[self._scores]))
 
-    def _random_state(self) -> dict[str, Any]:
-        return dict(random_state(self._architecture, self._protocol, self._seed))
-
     def _values(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, Any]:
         return {
             name: value_of(array, self._types[name], self._place if array.ndim else "cpu")
@@ -361,7 +343,7 @@ class OnnxGenerator:
         overwritten), and the whole initial state including these buffers. Both are empty if the graph copies keys and
         values.
         """
-        state = self._random_state()
+        state = dict(random_state(self._architecture, self._protocol, self._seed))
         longer = with_room(self._architecture, self._protocol, state)
         if not longer:
             return {}, {}
@@ -370,7 +352,7 @@ class OnnxGenerator:
 
     def _next(self) -> dict[str, Any]:
         """Returns the output state of the previous pass, by the names of the next pass's inputs."""
-        state = {name.removeprefix(_NEXT): value for name, value in zip(self._outputs, self._after, strict=True)}
+        state = {name.removeprefix(NEXT): value for name, value in zip(self._outputs, self._after, strict=True)}
         return {name: value for name, value in state.items() if name in self._types}
 
     def _tokens(self, tokens: np.ndarray[Any, Any]) -> Any:
@@ -381,7 +363,7 @@ class OnnxGenerator:
         for name, value in state.items():
             self._binding.bind_ortvalue_input(name, value)
         for name, place in zip(self._outputs, self._places, strict=True):
-            buffer = self._buffers.get(name.removeprefix(_NEXT))
+            buffer = self._buffers.get(name.removeprefix(NEXT))
             if buffer is not None:
                 self._binding.bind_ortvalue_output(name, buffer)
             else:
@@ -393,3 +375,6 @@ class OnnxGenerator:
         tokens = likeliest(array_of(self._after[self._scores]))
         self.tokens[:, index] = tokens[:, 0]
         return tokens
+
+
+build, generator = OnnxModel, OnnxGenerator

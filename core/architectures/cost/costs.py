@@ -10,9 +10,11 @@ architecture that GGUF can express. State bytes are the size of the cache after 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import MAX_LENGTH
@@ -34,9 +36,10 @@ DEFAULT_LENGTH = 192
 """Default number of new tokens of a forward pass, or, in mode decode, of past tokens."""
 
 
-@dataclass(frozen=True)
-class Costs:
-    """Exact costs of an architecture; the fields are those of `core.schemas.service.Costs`."""
+class Costs(BaseModel):
+    """Exact costs of an architecture, as `edgefront describe` prints them."""
+
+    model_config = ConfigDict(frozen=True)
 
     digest: str
     decoder_parameters: int
@@ -44,8 +47,10 @@ class Costs:
     embedding_parameters: int
     total_parameters: int
     flops: int
+    """FLOPs of one forward pass, two per multiply-accumulate. The fields after `state_bytes` describe this pass."""
     weight_bytes: int
     state_bytes: int
+    """Size of the cache after the forward pass, bytes: keys, values and recurrent states."""
     sequence_length: int
     batch: int
     dtype: str
@@ -53,9 +58,6 @@ class Costs:
     memory_length: int
     logits: str
     weights: str
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)

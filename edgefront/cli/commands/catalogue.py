@@ -86,7 +86,7 @@ def describe(
             weights=weights,
         ),
     )
-    result = {**model_costs.to_json(), "quality": quality} | ({} if published is None else {"published": published})
+    result = {**dict(model_costs), "quality": quality} | ({} if published is None else {"published": published})
 
     def show() -> None:
         from edgefront.show.frontier_table import label_line

@@ -8,13 +8,12 @@ from typing import Any, Literal
 from edgefront.client.resources.repeated import pages
 from edgefront.client.transport import Resource, segment
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.architectures.cost.costs import CostOptions
+from edgefront.core.architectures.cost.costs import CostOptions, Costs
 from edgefront.core.architectures.published import PublishedCatalogue, PublishedView
 from edgefront.core.common.validation import checked
 from edgefront.core.schemas.service import (
     AddressView,
     AnchorView,
-    Costs,
     DevicePage,
     DeviceView,
     EnrolmentTokenRequest,
