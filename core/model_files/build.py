@@ -28,7 +28,7 @@ log-probabilities (see `core.model_files.output`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +36,6 @@ from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, helper, nu
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.parameters import ParameterSpec, parameters, table_specs
-from edgefront.core.common.errors import InvalidInput
-from edgefront.core.common.validation import one_of
 from edgefront.core.model_files.blocks import write_block
 from edgefront.core.model_files.context import GraphContext
 from edgefront.core.model_files.formats import (
@@ -56,7 +54,7 @@ from edgefront.core.model_files.formats import (
 from edgefront.core.model_files.output import write_head
 from edgefront.core.model_files.positions import write_positions
 from edgefront.core.model_files.random_values import INT4_SCALE, values
-from edgefront.core.model_files.state import Dtype, GraphOptions, check_pass
+from edgefront.core.model_files.state import GraphOptions, check_pass
 from edgefront.core.model_files.writer import CONTRIBUTED, IR_VERSION, OPSET, GraphWriter
 
 
@@ -163,17 +161,8 @@ EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 
 def unfilled_model(architecture: Architecture, options: GraphOptions = GraphOptions()) -> ModelProto:  # noqa: B008
     """Builds the ONNX model without parameters; the caller has to add the initializers that the nodes name."""
-    check_pass(architecture, options.mode, logits=options.logits, window=options.window)
+    check_pass(architecture, options.mode, window=options.window)
     dtype, quantisation = options.dtype, options.quantisation
-    one_of("dtype", dtype, get_args(Dtype))
-    one_of("quantisation", quantisation, ("full", "int8", "int4"))
-    if quantisation != "full" and dtype != "float32":
-        raise InvalidInput(
-            f"quantisation {quantisation} needs dtype float32, not {dtype}",
-            field="quantisation",
-            value=quantisation,
-            allowed="full, or dtype float32",
-        )
     shapes = {spec.name: spec.shape for spec in parameters(architecture)}
     graph = GraphWriter(
         dtype, float(architecture.norm_eps), quantisation, options.block_size, shapes, norm_kind=architecture.norm_kind
@@ -269,8 +258,6 @@ def _inside(
 ) -> list[TensorProto]:
     """Initializers of one parameter that contain the values; a quantised parameter has scales too."""
     array = values(spec, seed) if given is None else given[spec.name]
-    if array.shape != spec.shape:
-        raise ValueError(f"{spec.name} must be {spec.shape}, not {array.shape}")
     full, block_size = options.quantisation == "full", options.block_size
     kind = "full" if full else format_of(spec.name, options.dtype, options.quantisation)
     # Random weights get the scales of the cache, so that a model with and one without a cache are equal.

@@ -266,8 +266,6 @@ class WeightCache:
 
         Raises `Unavailable` if the disk is full even after other seeds were removed.
         """
-        if seed < 0:
-            raise InvalidInput(f"seed must be 0 or more, not {seed}", field="seed", value=seed, allowed="0 or more")
         path = self.folder / self.location(spec, seed, kind)
         if _bytes(path) < bytes_of(spec.size, kind):
             with locked(self.folder / ".lock"):

@@ -58,10 +58,7 @@ def chunks(spec: ParameterSpec, seed: int, start: int = 0) -> Iterator[NDArray[n
 
 
 def _random(key: NDArray[np.uint64], start: int, count: int) -> NDArray[np.float32]:
-    counter, rest = divmod(start, _PER_COUNTER)
-    if rest:
-        raise ValueError(f"start must be a multiple of {_PER_COUNTER}, not {start}")
-    generator: Any = np.random.Philox(key=key, counter=counter)
+    generator: Any = np.random.Philox(key=key, counter=start // _PER_COUNTER)
     words: NDArray[np.uint64] = generator.random_raw(-(-count // 2)).astype("<u8", copy=False)
     bits = words.view("<u4")[:count]  # the low half of each word comes first
     odd = ((bits >> np.uint32(8)) | np.uint32(1)).view(np.int32) - np.int32(1 << 23)

@@ -16,7 +16,7 @@ already rotated.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Attends, Attention, ShortConv, Sru, Srupp
@@ -29,7 +29,6 @@ from edgefront.core.architectures.embeddings_and_head import (
 )
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.number_formats import BLOCK_SIZE, Quantisation
-from edgefront.core.common.validation import one_of
 
 CacheType = Literal["memory", "cache"]
 Mode = Literal["forward", "segment", "prefill", "decode"]
@@ -136,16 +135,8 @@ def check_in_place(architecture: Architecture) -> None:
     )
 
 
-def check_pass(
-    architecture: Architecture,
-    mode: Mode,
-    *,
-    logits: Logits = "all",
-    window: int | None = None,
-) -> None:
-    """Raises `InvalidInput` for unknown `mode` or `logits`, or a mode or window that the architecture lacks."""
-    one_of("mode", mode, get_args(Mode))
-    one_of("logits", logits, get_args(Logits))
+def check_pass(architecture: Architecture, mode: Mode, *, window: int | None = None) -> None:
+    """Raises `InvalidInput` for a mode or window that the architecture does not have."""
     if mode != "forward" and not architecture.causal:
         raise InvalidInput(
             f"mode {mode} needs a causal model, because later tokens change the states of this model",

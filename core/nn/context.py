@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from edgefront.core.architectures import embeddings_and_head
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Attends, Parallel
-from edgefront.core.common.errors import InvalidInput
 from edgefront.core.model_files.state import CacheType, StateSpec, state_specs
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
 from edgefront.core.nn.embedding import RelativePositions, RotaryPositions
@@ -41,27 +40,12 @@ class Cache(dict[str, Tensor]):
             )
         return cache
 
-    @property
-    def batch(self) -> int | None:
-        """Number of sequences in the cache; None if no entry has a batch axis."""
-        return next((tensor.shape[0] for tensor in self.values() if tensor.ndim), None)
-
-    @property
-    def holds_source(self) -> bool:
-        """Whether the cache has the encoder's keys and values."""
-        for spec in state_specs(self.architecture, self.cache_type):
-            if spec.growing is not None and spec.holds_source:
-                return bool(self[spec.name].shape[spec.growing])
-        return False
-
     def detach(self) -> Cache:
         """Returns a cache with the same values, but detached from gradients; training passes it to the next segment."""
         return self._each(lambda _, tensor: tensor.detach())
 
     def keep(self, length: int) -> Cache:
         """Returns a cache of only the latest `length` past tokens; entries of the encoder stay complete."""
-        if length < 0:
-            raise InvalidInput(f"length must be at least 0, not {length}", field="length", value=length, allowed=">= 0")
 
         def last(spec: StateSpec, tensor: Tensor) -> Tensor:
             axis = spec.growing

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
-import torch
 from torch import Tensor, nn
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.passes import Logits
-from edgefront.core.common.errors import InvalidInput
-from edgefront.core.common.validation import one_of
 from edgefront.core.model_files.state import CacheType, check_pass
 from edgefront.core.nn.blocks import make_block
 from edgefront.core.nn.context import Cache, Context
@@ -83,13 +78,10 @@ class LanguageModel(nn.Module):
             source_mask: bool [batch, source], False where the source is padded; needed on every forward pass.
             window: maximum number of keys that a token sees, itself included (Transformer-XL's same-length mask).
 
-        Raises `InvalidInput` for inputs that this model does not take, and for more tokens than positions; IndexError
-        for a token below 0 or outside the vocabulary.
+        Raises `InvalidInput` for more tokens than positions, and for a cache or window that the architecture does not
+        have; IndexError for a token below 0 or outside the vocabulary. Shapes and types are not checked.
         """
-        check_pass(self.architecture, "forward" if cache is None else "decode", logits=logits, window=window)
-        for name, given in (("segments", segments), ("mask", mask)):
-            if cache is not None and given is not None:
-                raise InvalidInput(f"{name} cannot be combined with a cache", field=name, allowed=f"{name} or a cache")
+        check_pass(self.architecture, "forward" if cache is None else "decode", window=window)
         context = self._context(tokens, cache, source, source_mask, window, mask)
         scores = self._run(tokens, context, logits, segments)
         return scores if context.next_cache is None else (scores, context.next_cache)
@@ -97,7 +89,6 @@ class LanguageModel(nn.Module):
     def init_cache(self, batch: int, cache_type: CacheType = "cache") -> Cache:
         """Cache of `batch` sequences before the first token."""
         check_pass(self.architecture, "decode")
-        one_of("cache_type", cache_type, get_args(CacheType))
         return Cache.empty(self.architecture, cache_type, batch, next(self.parameters()))
 
     def token_losses(self, hidden: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
@@ -109,8 +100,7 @@ class LanguageModel(nn.Module):
         smoothing ε weights the target's loss by 1 - ε and the mean loss over all possible targets by ε (Szegedy et al.
         2016, §7).
 
-        Raises `InvalidInput` for targets of another shape or type, and for a model without such an output; IndexError
-        for a target below 0 or too large.
+        Raises IndexError for a target below 0 or too large.
         """
         picked = select_positions(hidden, self.architecture, "all")
         rates = self.dropout if self.training else NO_DROPOUT
@@ -182,14 +172,6 @@ class LanguageModel(nn.Module):
         window: int | None,
         mask: Tensor | None = None,
     ) -> Context:
-        _check_tokens("tokens", tokens)
-        if cache is not None:
-            self._check_cache(cache, tokens)
-        self._check_source(cache, source, source_mask)
-        if source is not None:
-            _check_tokens("source", source)
-        _check_mask("mask", mask, tokens)
-        _check_mask("source_mask", source_mask, source)
         encoder = None
         if self.source is not None and source is not None:
             encoder = self.source(source, "none", mask=source_mask)
@@ -204,58 +186,4 @@ class LanguageModel(nn.Module):
             window=window,
             positions=self.positions,
             dropout=self.dropout if self.training else NO_DROPOUT,
-        )
-
-    def _check_cache(self, cache: Cache, tokens: Tensor) -> None:
-        if cache.architecture != self.architecture:
-            raise InvalidInput(
-                f"this cache belongs to the architecture {cache.architecture.digest[:12]}",
-                field="cache",
-                value=cache.architecture.digest,
-                allowed=f"a cache of {self.architecture.digest[:12]}, from init_cache or an earlier forward pass",
-            )
-        batch = cache.batch
-        if batch is not None and batch != tokens.shape[0]:
-            raise InvalidInput(
-                f"the cache has {batch} sequences, but the tokens have {tokens.shape[0]}",
-                field="cache",
-                value=batch,
-                allowed="the same number of sequences in both",
-            )
-
-    def _check_source(self, cache: Cache | None, source: Tensor | None, source_mask: Tensor | None) -> None:
-        if self.source is None:
-            fault = "this model has no source" if source is not None or source_mask is not None else ""
-        elif cache is None or not cache.holds_source:
-            fault = "source must be given: the tokens that this model translates" if source is None else ""
-        else:
-            fault = "this cache already contains its source" if source is not None else ""
-        if fault:
-            allowed = "tokens [batch, source], once, for a model with a source"
-            raise InvalidInput(
-                fault, field="source", value=None if source is None else list(source.shape), allowed=allowed
-            )
-
-
-def _check_tokens(field: str, tokens: Tensor) -> None:
-    if tokens.ndim != 2 or tokens.dtype not in (torch.int64, torch.int32):
-        raise InvalidInput(
-            f"{field} must be integers [batch, sequence], not {tokens.dtype} of {list(tokens.shape)}",
-            field=field,
-            value=list(tokens.shape),
-            allowed="int64 [batch, sequence]",
-        )
-
-
-def _check_mask(field: str, mask: Tensor | None, tokens: Tensor | None) -> None:
-    """Raises `InvalidInput` unless the mask is bool and, if `tokens` is given, has the shape of `tokens`."""
-    if mask is None:
-        return
-    if mask.dtype != torch.bool or mask.ndim != 2 or (tokens is not None and mask.shape != tokens.shape):
-        shape = "[batch, source]" if tokens is None else str(list(tokens.shape))
-        raise InvalidInput(
-            f"{field} must be bool of shape {shape}, not {mask.dtype} of {list(mask.shape)}",
-            field=field,
-            value=list(mask.shape),
-            allowed=f"bool of shape {shape}, False where padded",
         )

@@ -20,7 +20,6 @@ from edgefront.core.architectures.parameters import (
     output_table_specs,
     own_projection,
 )
-from edgefront.core.common.errors import InvalidInput
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
 from edgefront.core.nn.embedding import TokenEmbedding
 from edgefront.core.nn.layers import ACTIVATIONS, Linear, drop, make_norm
@@ -110,7 +109,6 @@ class OutputLayer(nn.Module):
         rows, so that all parameters have gradients in every step.
         """
         kind = self.architecture.output.kind
-        _check_targets(kind, hidden, targets)
         if kind == "classes":
             return _cross_entropy(self(hidden, embedding, dropout), targets, label_smoothing)
         if kind == "spans":
@@ -222,24 +220,6 @@ def _cross_entropy(scores: Tensor, targets: Tensor, label_smoothing: float = 0.0
     """Cross-entropy of scores [n, kinds] and targets [n] → [n], at least float32; 0 where the target is `IGNORED`."""
     wide = scores if scores.dtype == torch.float64 else scores.float()
     return F.cross_entropy(wide, targets, ignore_index=IGNORED, reduction="none", label_smoothing=label_smoothing)
-
-
-def _check_targets(kind: str, hidden: Tensor, targets: Tensor) -> None:
-    if kind not in ("tokens", "masked_tokens", "classes", "spans"):
-        raise InvalidInput(
-            f"a model with output {kind} has no loss",
-            field="output.kind",
-            value=kind,
-            allowed="tokens, masked_tokens, classes or spans",
-        )
-    shape = (hidden.shape[0], 2) if kind == "spans" else tuple(hidden.shape[:-1])
-    if tuple(targets.shape) != shape or targets.dtype != torch.int64:
-        raise InvalidInput(
-            f"targets must be int64 of shape {list(shape)}, not {targets.dtype} of {list(targets.shape)}",
-            field="targets",
-            value=list(targets.shape),
-            allowed=f"int64 {list(shape)}",
-        )
 
 
 def _log_softmax(scores: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from edgefront.core.architectures.parameters import ParameterSpec, parameters
-from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.number_formats import Quantisation
 from edgefront.core.model_files.formats import RANDOM_SCALE, Format, WeightCache, format_of, is_linear_map
 from edgefront.core.model_files.parameter_values import StoredValues
@@ -132,17 +131,6 @@ def load_safetensors(path: Path | str) -> LanguageModel:
 
 
 def load(model: LanguageModel, weights: Mapping[str, Tensor]) -> LanguageModel:
-    """Makes `weights`, by parameter name, the parameters of `model` (no copy); returns the model.
-
-    Raises `InvalidInput` naming the first parameter that is missing, unknown or of a wrong shape.
-    """
-    shapes = {spec.name: spec.shape for spec in parameters(model.architecture)}
-    for name in sorted(shapes.keys() ^ weights.keys()):
-        fault = "is missing" if name in shapes else "is not a parameter of this architecture"
-        raise InvalidInput(f"{name} {fault}", field=name, allowed="exactly the parameters of the architecture")
-    for name, shape in shapes.items():
-        actual = tuple(weights[name].shape)
-        if actual != shape:
-            raise InvalidInput(f"{name} must be {shape}, not {actual}", field=name, value=actual, allowed=str(shape))
+    """Makes `weights`, by parameter name, the parameters of `model` (no copy); returns the model."""
     model.load_state_dict(dict(weights), assign=True)
     return model

@@ -20,7 +20,7 @@ def test_every_named_model_with_its_costs(client: httpx.Client) -> None:
     for model in listed:
         named = named_models()[model["name"]]
         assert model["architecture"] == named.architecture.canonical
-        assert model["costs"] == costs(named.architecture).to_json()
+        assert model["costs"] == costs(named.architecture).model_dump()
         assert model["source"] == named.source
     alone = client.get("/v1/catalogue/models/srupp-large-lm1b").json()
     assert alone in listed
@@ -55,7 +55,7 @@ def test_a_description_costs_what_the_formulas_say(client: httpx.Client, name: s
     architecture = named_model(name).architecture
     answer = client.post("/v1/catalogue/describe", json=architecture.canonical, params=options)
     assert answer.status_code == 200, answer.text
-    assert answer.json() == costs(architecture, CostOptions(**options)).to_json()
+    assert answer.json() == costs(architecture, CostOptions(**options)).model_dump()
 
 
 @pytest.mark.parametrize(

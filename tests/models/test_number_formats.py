@@ -18,7 +18,6 @@ from tiny_models import LENGTH, apart, architecture, lively_weights, onnx_sessio
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.costs import CostOptions, costs
 from edgefront.core.architectures.parameters import ParameterSpec, parameters
-from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.number_formats import GGUF_BLOCKS
 from edgefront.core.model_files.build import build
 from edgefront.core.model_files.formats import (
@@ -274,9 +273,3 @@ def test_a_cluster_of_a_real_vocabulary_leaves_no_infinity_in_float16(cache: Wei
         half = fill(LanguageModel(model), 1, cache, dtype="float16").eval()(tokens, logits="last")
     assert half.dtype == torch.float16
     assert apart(half.float().numpy(), exact.numpy()) < 0.005
-
-
-def test_int8_goes_with_float32_alone() -> None:
-    with pytest.raises(InvalidInput) as caught:
-        build(architecture(), GraphOptions(dtype="float16", quantisation="int8"))
-    assert caught.value.field == "quantisation"

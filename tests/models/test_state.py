@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +15,7 @@ from passes import cuts, in_torch, inputs, lively_model, torch_pieces
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.model_files.build import build
-from edgefront.core.model_files.state import GraphOptions, state_specs
+from edgefront.core.model_files.state import state_specs
 from edgefront.core.nn.model import LanguageModel
 
 SEQUENCE = 9
@@ -134,24 +133,6 @@ def test_training_over_segments_works_after_inference() -> None:
     assert twin.blocks[0].relative.weight.grad.abs().max() > 0
 
 
-@pytest.mark.parametrize("form", ["cache", "memory"])
-def test_a_source_is_given_once_and_only_where_there_is_one(form: Any) -> None:
-    tokens = torch.zeros((1, 3), dtype=torch.int64)
-    translation, plain = lively_model(hybrid(blocks=READERS, source=ENCODER)), lively_model(hybrid())
-    with pytest.raises(InvalidInput, match="source must be given"):
-        translation(tokens)
-    with pytest.raises(InvalidInput, match="source must be given"):
-        translation(tokens, cache=translation.init_cache(1, form))
-    _, state = translation(tokens, cache=translation.init_cache(1, form), source=tokens)
-    with pytest.raises(InvalidInput, match="already contains its source"):
-        translation(tokens, cache=state, source=tokens)
-    with pytest.raises(InvalidInput, match="no source"):
-        plain(tokens, source=tokens)
-    with pytest.raises(InvalidInput, match="no source") as raised:
-        plain(tokens, cache=plain.init_cache(1, form), source=tokens)
-    assert raised.value.field == "source"
-
-
 def test_a_bidirectional_model_has_no_state() -> None:
     twin = lively_model(hybrid(causal=False))
     state = lively_model(hybrid()).init_cache(1)
@@ -159,49 +140,6 @@ def test_a_bidirectional_model_has_no_state() -> None:
         with pytest.raises(InvalidInput, match="needs a causal model") as raised:
             attempt()
         assert raised.value.field == "mode"
-
-
-def test_a_state_of_another_model_is_refused() -> None:
-    state = lively_model(hybrid(norm="post")).init_cache(1)
-    with pytest.raises(InvalidInput, match="this cache belongs to the architecture") as raised:
-        lively_model(hybrid())(torch.zeros((1, 1), dtype=torch.int64), cache=state)
-    assert raised.value.field == "cache"
-
-
-def test_a_state_of_another_batch_is_refused() -> None:
-    twin = lively_model(hybrid())
-    with pytest.raises(InvalidInput, match="the cache has 1 sequences, but the tokens have 2") as raised:
-        twin(torch.zeros((2, 1), dtype=torch.int64), cache=twin.init_cache(1))
-    assert raised.value.field == "cache"
-
-
-def test_unknown_words_and_lengths_are_named() -> None:
-    twin, tokens, unknown = lively_model(hybrid()), torch.zeros((1, 1), dtype=torch.int64), cast("Any", "some")
-    state = twin.init_cache(1)
-    for field, attempt in {
-        "logits": lambda: twin(tokens, unknown),
-        "cache_type": lambda: twin.init_cache(1, unknown),
-        "mode": lambda: build(hybrid(), GraphOptions(mode=unknown)),
-        "dtype": lambda: build(hybrid(), GraphOptions(dtype=unknown)),
-        "quantisation": lambda: build(hybrid(), GraphOptions(quantisation=unknown)),
-        "tokens": lambda: twin(tokens[0]),
-        "length": lambda: state.keep(-1),
-    }.items():
-        with pytest.raises(InvalidInput, match=f"^{field} must be ") as raised:
-            attempt()
-        assert raised.value.field == field
-    for attempt in (lambda: twin(tokens, unknown, cache=state), lambda: build(hybrid(), GraphOptions(logits=unknown))):
-        with pytest.raises(InvalidInput, match="logits must be one of all, last, none, not 'some'"):
-            attempt()
-
-
-@pytest.mark.parametrize("field", ["mask", "source_mask"])
-@pytest.mark.parametrize("mask", [torch.ones(1, 3), torch.ones(1, 4, dtype=torch.bool), torch.tensor([True] * 3)])
-def test_a_mask_of_another_shape_or_type_is_refused(field: str, mask: torch.Tensor) -> None:
-    tokens = torch.zeros((1, 3), dtype=torch.int64)
-    with pytest.raises(InvalidInput, match=rf"{field} must be bool of shape \[1, 3\]") as raised:
-        lively_model(hybrid(blocks=READERS, source=ENCODER))(tokens, source=tokens, **{field: mask})
-    assert raised.value.field == field
 
 
 def test_the_past_counts_among_the_positions() -> None:

@@ -17,7 +17,7 @@ def stack_state(stack: LanguageModel, letters: str, state: Cache) -> Cache:
     """A state of the supernet as the state of its stack: the memories of its attention blocks."""
     made = Cache(stack.architecture, state.cache_type)
     layers = [layer for layer, letter in enumerate(letters) if letter != "i"]
-    for name in stack.init_cache(state.batch or 1, state.cache_type):
+    for name in stack.init_cache(3, state.cache_type):
         _, index, rest = name.split(".", 2)
         made[name] = state[f"blocks.{2 * layers[int(index)]}.{rest}"]
     return made

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.common.errors import InvalidInput
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.training.parametrisation import initialise
 
@@ -155,22 +154,3 @@ def test_a_target_outside_the_vocabulary(name: str, target: int) -> None:
     targets[1, 1] = target
     with pytest.raises(IndexError):
         subject.token_losses(subject(some_tokens(), "none"), targets)
-
-
-@pytest.mark.parametrize(
-    ("description", "targets", "field"),
-    [
-        (OUTPUTS["plain"], torch.zeros(3, 7, dtype=torch.int64), "targets"),
-        (OUTPUTS["narrowing clusters"], torch.zeros(3, 8), "targets"),
-        ({**OUTPUTS["plain"], "output": {"kind": "classes", "classes": 2}}, torch.zeros(3, 8).long(), "targets"),
-        ({**OUTPUTS["plain"], "output": {"kind": "spans"}}, torch.zeros(3, 8).long(), "targets"),
-        ({**OUTPUTS["plain"], "output": {"kind": "pooled"}}, torch.zeros(3).long(), "output.kind"),
-        ({**OUTPUTS["plain"], "output": {"kind": "none"}}, torch.zeros(3, 8).long(), "output.kind"),
-    ],
-)
-def test_outputs_without_a_loss_are_named(description: dict[str, Any], targets: Tensor, field: str) -> None:
-    subject = model({"causal": False, **description})
-    with pytest.raises(InvalidInput) as caught:
-        subject.token_losses(subject(some_tokens(), "none"), targets)
-    assert caught.value.field == field
-    assert caught.value.allowed

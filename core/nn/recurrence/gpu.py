@@ -9,7 +9,7 @@ If TRITON_INTERPRET=1 is set before this module is imported, the same kernels ru
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
@@ -21,16 +21,8 @@ from edgefront.core.nn.recurrence import computed_in
 ANY_TYPES = True
 
 
-class Launch(NamedTuple):
-    """Launch parameters of a kernel: 4-byte numbers per thread, warps per program, and steps to load inputs ahead."""
-
-    numbers: int
-    warps: int
-    stages: int
-
-
-FORWARD = Launch(numbers=1, warps=1, stages=8)
-BACKWARD = Launch(numbers=1, warps=1, stages=6)
+STAGES = {"forward": 8, "backward": 6}
+"""Number of steps whose inputs are loaded ahead."""
 
 
 def prepare() -> None:
@@ -38,14 +30,7 @@ def prepare() -> None:
 
 
 def forward(
-    u: Tensor,
-    x: Tensor,
-    v: Tensor,
-    b: Tensor,
-    cell: Tensor,
-    mask: Tensor | None,
-    keep: bool,
-    launch: Launch = FORWARD,
+    u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor | None, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Computes h, the final cell and, with `keep`, the cells after every step [batch, sequence, d] for `backward`.
 
@@ -53,8 +38,8 @@ def forward(
     """
     h, last = torch.empty_like(x), torch.empty_like(cell)
     states = torch.empty_like(x, dtype=computed_in(u, x, v, b, cell)) if keep else None
-    flags = {"MASKED": mask is not None, "KEEP": keep}
-    _start(_forward, launch, [x, u, v, b, cell, mask, states, h, last], flags)
+    flags = {"MASKED": mask is not None, "KEEP": keep, "STAGES": STAGES["forward"]}
+    _start(_forward, [x, u, v, b, cell, mask, states, h, last], flags)
     return h, last, states
 
 
@@ -68,28 +53,28 @@ def backward(
     cell: Tensor,
     mask: Tensor | None,
     states: Tensor,
-    launch: Launch = BACKWARD,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Computes the gradients of u, x, v, b and cell."""
     batch, _, width = x.shape
     grad_u, grad_x, grad_cell = torch.empty_like(u), torch.empty_like(x), torch.empty_like(cell)
     sums = torch.empty(batch, 4, width, device=x.device, dtype=states.dtype)  # v's two rows, then b's
     given = [x, u, v, b, cell, mask, states, grad_h.contiguous(), grad_last.contiguous()]
-    _start(_backward, launch, [*given, grad_u, grad_x, grad_cell, sums], {"MASKED": mask is not None})
+    flags = {"MASKED": mask is not None, "STAGES": STAGES["backward"]}
+    _start(_backward, [*given, grad_u, grad_x, grad_cell, sums], flags)
     grad_v, grad_b = sums.sum(0).chunk(2)
     return grad_u, grad_x, grad_v.to(v.dtype), grad_b.to(b.dtype), grad_cell
 
 
-def block_size(launch: Launch, number: torch.dtype) -> int:
-    """Number of features per program. Loading ahead needs at least four bytes of each row per thread."""
-    return 32 * launch.warps * launch.numbers * max(1, 4 // int(number.itemsize))
+def block_size(number: torch.dtype) -> int:
+    """Number of features per program of one warp. Loading ahead needs at least four bytes of each row per thread."""
+    return 32 * max(1, 4 // int(number.itemsize))
 
 
-def _start(kernel: Any, launch: Launch, tensors: list[Tensor | None], flags: dict[str, bool]) -> None:
+def _start(kernel: Any, tensors: list[Tensor | None], flags: dict[str, int]) -> None:
     x, *others = tensors
     assert x is not None
     batch, length, width = x.shape
-    block = block_size(launch, x.dtype)
+    block = block_size(x.dtype)
     with torch.cuda.device_of(x):
         kernel[(triton.cdiv(width, block), batch)](
             x,
@@ -99,8 +84,7 @@ def _start(kernel: Any, launch: Launch, tensors: list[Tensor | None], flags: dic
             **flags,
             REAL=tl.float64 if computed_in(*tensors) == torch.float64 else tl.float32,
             BLOCK=block,
-            STAGES=launch.stages,
-            num_warps=launch.warps,
+            num_warps=1,
         )
 
 
