@@ -1,5 +1,4 @@
-"""Linux calls that Python does not wrap, and the memory counters of /proc.  If a call is missing (musl has no mallopt,
-old kernels no clear_refs), the function's return value shows that.
+"""Linux calls that Python does not wrap, and the memory counters of /proc.
 
 If a call is missing (musl has no mallopt, old kernels have no clear_refs), the function's return value shows that.
 """

@@ -131,17 +131,14 @@ def only_measurement(path: Path) -> Iterator[None]:
 
 
 def _open(path: Path) -> int:
-    # Opened without creating first: in a sticky folder a file of another user may not be opened for creation.
-    flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-    for attempt in (flags, flags | os.O_CREAT | os.O_EXCL, flags, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)):
-        try:
-            descriptor = os.open(path, attempt, 0o666)
-        except (FileNotFoundError, FileExistsError, PermissionError):
-            continue
-        if attempt & os.O_CREAT:
-            os.chmod(path, 0o666)  # noqa: S103 - every user's agent takes turns, whatever this one's umask
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        # Opened without creating first: in a sticky folder a file of another user may not be opened for creation.
+        return os.open(path, flags)
+    except FileNotFoundError:
+        descriptor = os.open(path, flags | os.O_CREAT, 0o666)
+        os.chmod(path, 0o666)  # noqa: S103 - every user's agent takes turns, whatever this one's umask
         return descriptor
-    raise PermissionError(f"the lock {path} cannot be opened; name another file by EDGEFRONT_MEASURE_LOCK")
 
 
 class AgentGone(Exception):

@@ -169,8 +169,8 @@ class Measurer:
         # Not in the child, because generating weights for the first time is not part of a launch.
         request = self._request(protocol, seed, architecture=subject.canonical)
         if protocol.runtime == "llamacpp":
-            with cached_gguf(self._cache, subject, seed, protocol.gguf_format):
-                return self._launch(request)
+            cached_gguf(self._cache, subject, seed, protocol.gguf_format)
+            return self._launch(request)
         for spec in parameters(subject):
             for part, kind in stored(spec, protocol.dtype, protocol.weights, protocol.block_size):
                 self._cache.file(part, seed, kind)

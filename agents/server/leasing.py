@@ -17,13 +17,7 @@ from edgefront.agents.options import AgentOptions
 from edgefront.agents.server.client import BRIEF, FOREVER, AgentClient, CopiedDataFolder, repeat
 from edgefront.agents.server.credential import CredentialFile
 from edgefront.agents.server.spool import Spool
-from edgefront.core.common.errors import (
-    EdgefrontError,
-    Gone,
-    NotFound,
-    Unauthenticated,
-    Unavailable,
-)
+from edgefront.core.common.errors import EdgefrontError, Gone, NotFound, Unauthenticated, Unavailable
 from edgefront.core.schemas.agent import DeviceFacts, LeaseItem, LeaseRequest, LeaseResponse
 
 _log = logging.getLogger(__name__)
@@ -258,19 +252,19 @@ class LeasedItems:
 
     def skip(self, launch_ids: Iterable[str]) -> list[str]:
         """Removes those of these launches that have not started, and returns the removed ids."""
-        unwanted = set(launch_ids)
-        skipped = [item.launch_id for item in self._queue if item.launch_id in unwanted]
-        self._queue = deque(item for item in self._queue if item.launch_id not in unwanted)
+        skipped = self._drop(set(launch_ids))
         self.finish(skipped)
         return skipped
 
     def lose(self, lease_id: str) -> list[str]:
         """Ends a lease: removes the lease's launches that have not started, and returns the ids of these launches."""
         lease = self.leases.pop(lease_id, None)
-        of_lease = set() if lease is None else lease.unfinished
-        lost = [item.launch_id for item in self._queue if item.launch_id in of_lease]
-        self._queue = deque(item for item in self._queue if item.launch_id not in of_lease)
-        return lost
+        return self._drop(set() if lease is None else lease.unfinished)
+
+    def _drop(self, launch_ids: set[str]) -> list[str]:
+        dropped = [item.launch_id for item in self._queue if item.launch_id in launch_ids]
+        self._queue = deque(item for item in self._queue if item.launch_id not in launch_ids)
+        return dropped
 
     def release(self) -> dict[str, tuple[str, ...]]:
         """Removes all launches that have not started, and returns the removed ids by lease."""

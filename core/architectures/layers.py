@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
 from math import gcd
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -276,27 +275,14 @@ class LayeredSpace(LayerStacks):
     # Derived from the genes --------------------------------------------------------------------------------------
 
     def _frame_of(self, genome: Genome) -> Frame:
-        vocab_size = genome.get("vocab_size", self.frame.embedding.vocab_size)
-        output = genome.get("output", self._output_of(self.frame.output.tied))
-        return self._frames[vocab_size, output]
-
-    @cached_property
-    def _frames(self) -> dict[tuple[Any, Any], Frame]:
         frame = self.frame
-        fixed: dict[str, list[Any]] = {
-            "vocab_size": [frame.embedding.vocab_size],
-            "output": [self._output_of(frame.output.tied)],
-        }
-        for name, values in fixed.items():
-            values += self._genes[name].values if name in self._genes else ()
-        return {
-            (size, output): replace(
-                frame,
-                embedding=frame.embedding.model_copy(update={"vocab_size": size}),
-                output=frame.output.model_copy(update={"tied": output == TIED}),
-            )
-            for size, output in product(fixed["vocab_size"], fixed["output"])
-        }
+        vocab_size = genome.get("vocab_size", frame.embedding.vocab_size)
+        tied = genome.get("output", self._output_of(frame.output.tied)) == TIED
+        return replace(
+            frame,
+            embedding=frame.embedding.model_copy(update={"vocab_size": vocab_size}),
+            output=frame.output.model_copy(update={"tied": tied}),
+        )
 
     def _output_of(self, tied: bool) -> str:
         return TIED if tied else UNTIED

@@ -1,9 +1,8 @@
 """Atomic writes of files, SHA-256 of files, file locks, errors of a full disk, and JSON lines.
 
 The operating system releases a lock when the holding process ends, even if the process is killed. `filelock` implements
-most locks. Two locks are taken on open files (`lock_open`), because `FileLock` polls while waiting and child processes
-do not inherit a `FileLock`. The measuring lock of a host (`agents.measuring.forkserver`) is granted in order of arrival
-and shared with measuring processes. A training's process inherits the lock of the training (`workers.training`).
+all locks but one: the measuring lock of a host (`agents.measuring.forkserver`) is taken on an open file, because a
+`FileLock` polls while waiting and is not inherited by child processes.
 """
 
 from __future__ import annotations
@@ -137,19 +136,6 @@ def only_holder(path: Path, refusal: EdgefrontError) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def lock_open(descriptor: int, *, shared: bool) -> bool:
-    """Locks an open file until the file is closed and returns True. Returns False at once if another process has the
-    lock; several processes can hold a shared lock.
-    """
-    import fcntl  # a late import: Windows, where clients run, has no fcntl
-
-    try:
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def sync(path: Path) -> None:

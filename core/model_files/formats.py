@@ -24,7 +24,6 @@ import errno
 import math
 import os
 import shutil
-import time
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
@@ -36,7 +35,7 @@ from numpy.typing import NDArray
 
 from edgefront.core.architectures.parameters import ParameterSpec
 from edgefront.core.common.errors import InvalidInput, Unavailable
-from edgefront.core.common.files import locked, refusing_full_disk
+from edgefront.core.common.files import refusing_full_disk
 from edgefront.core.common.number_formats import GGUF_BLOCKS, GgufBlocks, Quantisation
 from edgefront.core.model_files.random_values import INT4_SCALE, STANDARD_DEVIATION, chunks
 
@@ -226,7 +225,6 @@ def _packed(units: NDArray[np.float32]) -> NDArray[np.uint8]:
     return np.asarray(nibbles[0::2] | nibbles[1::2] << np.uint8(4))
 
 
-_IN_USE_S = 60.0
 _NUMPY: dict[Format, str] = {
     "f32": "<f4",
     "f16": "<f2",
@@ -238,15 +236,15 @@ _NUMPY: dict[Format, str] = {
 
 
 class WeightCache:
-    """Raw little-endian files that processes share safely, one per parameter and format: `{folder}/{seed}/{name}.f32`.
+    """Raw little-endian files, one per parameter and format: `{folder}/{seed}/{name}.f32`.
 
     A parameter's values do not depend on its size, so one file serves all architectures: each architecture maps a
     prefix of the file. Parameters of ones and zeros map one file for all seeds. The cache rounds the values of formats
     other than float32 once, when it writes a file.
 
-    Files only grow, by appending under a lock: mapped pages never change, and an append that a crash or a full disk
-    interrupts leaves a valid, shorter file. When the folder exceeds `max_bytes`, the least recently used seeds are
-    removed, except those used within the last minute; on POSIX a process that has mapped such a file keeps it.
+    One process, the agent, writes the files; its measuring processes read them. Files only grow: mapped pages never
+    change, and an append that a crash or a full disk interrupts leaves a valid, shorter file. When the folder exceeds
+    `max_bytes`, the least recently used other seeds are removed.
     """
 
     def __init__(self, folder: Path | str, max_bytes: int = 8 << 30) -> None:
@@ -267,9 +265,8 @@ class WeightCache:
         Raises `Unavailable` if the disk is full even after other seeds were removed.
         """
         path = self.folder / self.location(spec, seed, kind)
-        if _bytes(path) < bytes_of(spec.size, kind):
-            with locked(self.folder / ".lock"):
-                self._grow(path, spec, seed, kind)
+        if (missing := bytes_of(spec.size, kind) - _bytes(path)) > 0:
+            self._grow(path, spec, seed, kind, missing)
         return path
 
     def array(self, spec: ParameterSpec, seed: int, kind: Format = "f32") -> NDArray[Any]:
@@ -290,18 +287,14 @@ class WeightCache:
         """Bytes of all files in the folder, including files in formats of earlier releases."""
         return sum(_bytes(path) for path in self.folder.rglob("*.*") if path.suffix)
 
-    def _grow(self, path: Path, spec: ParameterSpec, seed: int, kind: Format) -> None:
-        missing = bytes_of(spec.size, kind) - _bytes(path)
-        if missing <= 0:
-            return  # another process was faster
+    def _grow(self, path: Path, spec: ParameterSpec, seed: int, kind: Format, missing: int) -> None:
         self._unmeasured -= missing
         if self._unmeasured < 0:
             total = self.size_bytes()
             if total + missing > self.max_bytes:
                 # Free more than this file needs, so that a full cache is not measured for every parameter.
                 total = self._drop(total, seed, self.max_bytes - max(missing, self.max_bytes // 16))
-            # Half of the remaining bytes: another process may write the other half.
-            self._unmeasured = (self.max_bytes - total - missing) // 2
+            self._unmeasured = self.max_bytes - total - missing
         try:
             _append(path, spec, seed, kind)
         except OSError as error:
@@ -317,7 +310,7 @@ class WeightCache:
         """
         seeds = [folder for folder in self.folder.iterdir() if folder.is_dir() and folder.name != str(keep)]
         for folder in sorted(seeds, key=lambda folder: folder.stat().st_mtime):
-            if total <= down_to or time.time() - folder.stat().st_mtime < _IN_USE_S:
+            if total <= down_to:
                 break
             total -= sum(_bytes(path) for path in folder.iterdir())
             shutil.rmtree(folder)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import MAX_LENGTH, Attention, FeedForward, ShortConv
 from edgefront.core.architectures.embeddings_and_head import RotaryPositions
 from edgefront.core.architectures.gguf import GgufForm, gguf_form
-from edgefront.core.common.files import lock_open, locked, refusing_full_disk, whole_file
+from edgefront.core.common.files import refusing_full_disk, whole_file
 from edgefront.core.common.number_formats import GGUF_BLOCKS, GgufFormat
 from edgefront.core.model_files.export import metadata
 from edgefront.core.model_files.formats import Format, WeightCache, encode
@@ -92,39 +92,21 @@ def write_gguf(
         _write(architecture, form, data, file.name, numbers, metadata(architecture, values), vocabulary)
 
 
-@contextmanager
-def cached_gguf(cache: WeightCache, architecture: Architecture, seed: int, numbers: GgufFormat) -> Iterator[Path]:
-    """Yields a GGUF file of untrained weights in the cache's folder, written if missing; kept within the `with` block.
+def cached_gguf(cache: WeightCache, architecture: Architecture, seed: int, numbers: GgufFormat) -> Path:
+    """Path of a GGUF file of untrained weights in the cache's folder, written if missing.
 
     The file's matrices are copies of the cache's files, which serve every architecture. The file has one more learned
     position than the model, because llama.cpp needs room for a token after the prompt. The most recently used files
-    stay, within a quarter of the cache's `max_bytes`. Processes share the folder safely. Raises as `write_gguf`.
+    stay, within a quarter of the cache's `max_bytes`. Raises as `write_gguf`.
     """
     form = gguf_form(architecture, numbers)
-    folder = cache.folder / FOLDER
-    path = folder / f"{architecture.digest}-{seed}-{numbers}-{_LAYOUT}.gguf"
+    path = cache.folder / FOLDER / f"{architecture.digest}-{seed}-{numbers}-{_LAYOUT}.gguf"
     cache.touch(seed)
-    while (file := _open_locked(path)) is None:
-        folder.mkdir(exist_ok=True)
-        with locked(folder / ".lock"):
-            if not path.exists():
-                _write_cached(cache, architecture, form, seed, numbers, path)
-    with file:
-        os.utime(path)
-        yield path
-
-
-def _open_locked(path: Path) -> BinaryIO | None:
-    """Returns this file, open and with a shared lock; None if the file does not exist or was removed meanwhile."""
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        return None
-    with suppress(FileNotFoundError):  # removed after it was opened
-        if lock_open(file.fileno(), shared=True) and os.path.samestat(os.fstat(file.fileno()), path.stat()):
-            return file
-    file.close()
-    return None
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        _write_cached(cache, architecture, form, seed, numbers, path)
+    os.utime(path)
+    return path
 
 
 def _write_cached(
@@ -151,21 +133,13 @@ def _write_cached(
 
 
 def _drop_earlier(path: Path, down_to: int) -> None:
-    """Removes unlocked files other than `path`, least recently used first, until at most `down_to` bytes remain."""
-    others = [other for other in path.parent.iterdir() if other.suffix in (".gguf", ".part") and other != path]
-    total = sum(_bytes(file) for file in (path, *others))
+    """Removes files other than `path`, least recently used first, until at most `down_to` bytes remain."""
+    others = [other for other in path.parent.iterdir() if other != path]
+    total = sum(file.stat().st_size for file in (path, *others) if file.exists())
     for other in sorted(others, key=lambda other: other.stat().st_mtime):
-        if total <= down_to and other.suffix == ".gguf":
-            continue
-        with other.open("rb") as file:
-            if not lock_open(file.fileno(), shared=False):
-                continue
-            total -= _bytes(other)
+        if total > down_to or other.suffix == ".part":
+            total -= other.stat().st_size
             other.unlink()
-
-
-def _bytes(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
 
 
 def _write(

@@ -50,10 +50,6 @@ def locked_home(home: Path) -> Iterator[None]:
         yield
 
 
-class StartInterrupted(Exception):
-    """Raised if the service was stopped during its start."""
-
-
 class EmbeddedService:
     """The embedded service. A context manager; `url` and `key` are set when it is entered.
 
@@ -65,10 +61,8 @@ class EmbeddedService:
         cores: measuring cores, as in `2,4-6`; None: all, with one launch at a time and the service on the last core.
         on_bound: called with the URL once the port is bound, seconds before the service responds.
         isolated: ignore environment variables that select another database (for the demo).
-        ending: an event that interrupts the start, between two of its steps, once the event is set.
 
     Raises:
-        StartInterrupted: `ending` was set.
         Conflict: a service runs in this folder, or the port is in use.
         InvalidInput: the host is not this machine's, or is not loopback without `EDGEFRONT_HTTP__INSECURE=true`.
     """
@@ -83,7 +77,6 @@ class EmbeddedService:
         cores: str | None = None,
         on_bound: Callable[[str], None] | None = None,
         isolated: bool = False,
-        ending: threading.Event | None = None,
     ) -> None:
         self.home = home
         self.agent_log = home / "agent.log"
@@ -94,7 +87,6 @@ class EmbeddedService:
         self._plan = CorePlan.of_device(parse_cores(cores) if cores else None)
         self._on_bound = on_bound
         self._isolated = isolated
-        self._ending = ending or threading.Event()
         self._resources = ExitStack()
         self.agent: AgentProcess | None = None
         self.url = ""
@@ -123,35 +115,24 @@ class EmbeddedService:
         if self._with_agent:
             keep_to(self._plan.home())
 
-        self._check_interrupted()
         from edgefront.core.services.dispatch import sender
         from edgefront.core.store.database import Database
-
-        self._check_interrupted()
         from edgefront.workers.app import EmbeddedWorker
         from edgefront.workers.training.launch import stop_all
 
-        self._check_interrupted()
         database = Database(settings.database_url, send=sender(settings), pool_size=settings.database.pool_size)
         started.callback(database.dispose)
         database.migrate()
         principal = self._admin(database)
-        self._check_interrupted()
         started.enter_context(_serving(settings, database, listening))
-        self._check_interrupted()
         LocalServer(url=self.url, pid=os.getpid(), version=__version__).announce(self.home)
         started.callback(LocalServer.withdraw, self.home)
         started.callback(stop_all, settings.home, _TRAININGS_S)
         started.enter_context(EmbeddedWorker(settings, database))
-        self._check_interrupted()
         if self._with_agent:
             self.agent = self._agent(database, principal)
             self.agent.start()
             started.callback(self.agent.stop, _DRAIN_S)
-
-    def _check_interrupted(self) -> None:
-        if self._ending.is_set():
-            raise StartInterrupted
 
     def _settings(self) -> Settings:
         from edgefront.core.services.settings import BrokerSettings, DatabaseSettings, LeaseSettings, Settings

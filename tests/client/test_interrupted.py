@@ -5,14 +5,11 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
 from edgefront.core.common.processes.program import INTERRUPTED
-from edgefront.embedded.service import EmbeddedService, StartInterrupted, locked_home
 
 
 def interrupted(arguments: Sequence[str], after: str) -> tuple[int, str]:
@@ -85,13 +82,3 @@ def test_a_program_in_the_background_of_a_shell_is_not_interrupted() -> None:
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
-
-
-def test_a_service_that_is_told_to_end_while_it_starts_does_not_start(tmp_path: Path) -> None:
-    ending = threading.Event()
-    service = EmbeddedService(tmp_path, port=0, isolated=True, on_bound=lambda _: ending.set(), ending=ending)
-    with pytest.raises(StartInterrupted), service:
-        pass
-    assert not (tmp_path / "edgefront.db").exists()
-    with locked_home(tmp_path):  # which nobody holds
-        assert service.agent is None

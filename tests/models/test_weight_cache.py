@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
-import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,32 +53,6 @@ def test_an_append_cut_short_by_a_crash_is_completed(tmp_path: Path, left: int) 
     np.testing.assert_array_equal(cache.array(SMALL, 1), values(SMALL, 1))
 
 
-def test_processes_that_grow_the_same_file_at_once_all_read_right_values(tmp_path: Path) -> None:
-    program = textwrap.dedent(
-        """
-        import sys
-        import numpy as np
-        from edgefront.core.architectures.parameters import ParameterSpec
-        from edgefront.core.model_files.random_values import values
-        from edgefront.core.model_files.formats import WeightCache
-        cache, turn = WeightCache(sys.argv[1]), int(sys.argv[2])
-        sys.stdin.read()  # all start together
-        for step in range(1, 40):
-            spec = ParameterSpec("w", (step * 1000 + turn, 3))
-            assert np.array_equal(cache.array(spec, 2), values(spec, 2)), step
-        """
-    )
-    running = [
-        subprocess.Popen([sys.executable, "-c", program, str(tmp_path), str(turn)], stdin=subprocess.PIPE)
-        for turn in range(3)
-    ]
-    for process in running:
-        assert process.stdin is not None
-        process.stdin.close()
-    assert [process.wait(60) for process in running] == [0, 0, 0]
-    assert (tmp_path / "2" / "w.f32").stat().st_size == 4 * (39 * 1000 + 2) * 3
-
-
 def test_the_seeds_used_least_recently_go_first(tmp_path: Path) -> None:
     bound = 3 * 4 * SMALL.size
     cache = WeightCache(tmp_path, max_bytes=bound)
@@ -107,14 +78,6 @@ def test_the_folder_is_measured_seldom(tmp_path: Path, monkeypatch: pytest.Monke
         cache.file(ParameterSpec(f"blocks.{index}.up.weight", (4, 4)), 1)
     assert len(measured) <= 2
     assert len(list((tmp_path / "1").iterdir())) == 100
-
-
-def test_a_seed_in_use_is_never_dropped(tmp_path: Path) -> None:
-    cache = WeightCache(tmp_path, max_bytes=1)
-    first = cache.file(SMALL, 1)
-    second = cache.file(SMALL, 2)
-    assert first.exists()
-    assert second.exists()
 
 
 def _disk_with_room_for(monkeypatch: pytest.MonkeyPatch, folder: Path, limit: int) -> None:

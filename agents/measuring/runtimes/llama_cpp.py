@@ -84,8 +84,7 @@ class _Loaded:
         self._past = protocol.memory_length
         self._new = protocol.sequence_length
         self._keeps_state = _keeps_state(request)
-        with _file_of(request) as path:
-            self._server = _server(path, protocol, length + max(more, protocol.new_tokens))
+        self._server = _server(_file_of(request), protocol, length + max(more, protocol.new_tokens))
         self._overhead_ms = math.inf
         self.starts: dict[str, int] = {}
         self.versions = {"xllamacpp": xllamacpp.__version__, "gguf": version("gguf"), "numpy": np.__version__}
@@ -223,14 +222,11 @@ class LlamaGenerator(_Loaded):
         return self._finite({**self._request, "n_predict": 1})
 
 
-@contextmanager
-def _file_of(request: LaunchRequest) -> Iterator[Path]:
+def _file_of(request: LaunchRequest) -> Path:
     if request.gguf_file is not None:
-        yield request.gguf_file.paths[0]
-        return
+        return request.gguf_file.paths[0]
     cache = WeightCache(request.cache)
-    with cached_gguf(cache, _architecture(request), request.seed, request.protocol.gguf_format) as path:
-        yield path
+    return cached_gguf(cache, _architecture(request), request.seed, request.protocol.gguf_format)
 
 
 def _keeps_state(request: LaunchRequest) -> bool:

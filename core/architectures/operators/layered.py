@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from itertools import product
 from typing import Any, Protocol
@@ -57,15 +57,13 @@ class LayerOperators(GenomeOperators):
     and may lack feed-forward if this and the next layer have a mixer.
     """
 
-    def __init__(self, space: LayerGenes, out_of_space: Mapping[str, Sequence[Value]] | None = None) -> None:
-        super().__init__(space, out_of_space)
-        self._layers = space
+    _space: LayerGenes
 
     def sample(self, count: int, rng: np.random.Generator) -> Codes:
         """Samples genomes uniformly, or, in a search from a model, neighbours of this model at all distances."""
-        if self._layers.seed is None:
+        if self._space.seed is None:
             return super().sample(count, rng)
-        model = np.repeat(self.encode([self._layers.seed]), count, axis=0)
+        model = np.repeat(self.encode([self._space.seed]), count, axis=0)
         return self.mutate(model, rng, self.probabilities(count, rng, MAX_MUTATION_RATE))
 
     def assign(self, gene: Gene, codes: Codes, proposed: Codes, draws: Floats) -> None:
@@ -73,7 +71,7 @@ class LayerOperators(GenomeOperators):
         if not gene.per_layer:
             super().assign(gene, codes, proposed, draws)
             return
-        if name == self._layers.deciding:
+        if name == self._space.deciding:
             codes[:, columns] = self._decided(codes, proposed, draws)
         elif name == "n_kv_head":
             codes[:, columns] = self._groups.assigned(codes[:, self.columns["n_head"]], proposed, draws)
@@ -88,7 +86,7 @@ class LayerOperators(GenomeOperators):
         """Codes of the gene that decides which layers attend, (n, depth) for n genomes."""
         depth = self.numbers("n_layer", codes)[:, 0]
         room = depth - self._least(codes, depth)
-        if self._layers.deciding in UNIFORM_GENES:
+        if self._space.deciding in UNIFORM_GENES:
             room = np.where(self._uniform(codes)[:, 0] & (room < depth), 0, room)
         decided = np.empty_like(proposed)
         for layer in range(self.depth):
@@ -102,7 +100,7 @@ class LayerOperators(GenomeOperators):
         """Whether each layer may lack feed-forward, (n, depth): if this layer and the next (if any) have a mixer."""
         depth = self.numbers("n_layer", codes)
         layer = np.arange(self.depth)
-        deciding = self._layers.deciding
+        deciding = self._space.deciding
         mixed = self._attending[codes[:, self.columns[deciding]]] | (deciding == "mixer")
         following = np.concatenate([mixed[:, 1:], np.ones((len(codes), 1), dtype=bool)], axis=1)
         may_lack: Mask = (layer >= depth) | (mixed & (following | (layer + 1 == depth)))
@@ -132,23 +130,23 @@ class LayerOperators(GenomeOperators):
     @cached_property
     def _attending(self) -> Mask:
         """Array over the codes of the gene that decides which layers attend: whether the value means attention."""
-        return np.array([value in self._layers.can_attend for value in self.genes[self._layers.deciding].values])
+        return np.array([value in self._space.can_attend for value in self.genes[self._space.deciding].values])
 
     @cached_property
     def _attention(self) -> Table:
         """Values of the deciding gene: set 0 for a layer that must attend, set 1 for a layer that need not attend."""
-        name = self._layers.deciding
-        return self.table(name, [self._layers.attending_values, self.genes[name].values])
+        name = self._space.deciding
+        return self.table(name, [self._space.attending_values, self.genes[name].values])
 
     @cached_property
     def _groups(self) -> Table:
         """Permitted values of n_kv_head; the code of n_head is the index of the set."""
-        return self.table("n_kv_head", [self._layers.groups_of(int(n)) for n in self.genes["n_head"].values])
+        return self.table("n_kv_head", [self._space.groups_of(int(n)) for n in self.genes["n_head"].values])
 
     @cached_property
     def _inner(self) -> Table:
         """Values of d_inner: set 0 for a layer that must have feed-forward, set 1 for a layer that may lack it."""
-        return self.table("d_inner", [self._layers.inner_values, self.genes["d_inner"].values])
+        return self.table("d_inner", [self._space.inner_values, self.genes["d_inner"].values])
 
     # Blocks ------------------------------------------------------------------------------------------------------
 
@@ -162,7 +160,7 @@ class LayerOperators(GenomeOperators):
         ]
 
     def block(self, kind: str, d_model: int, values: Mapping[str, Any]) -> Block | None:
-        layers = self._layers
+        layers = self._space
         if kind == ATTENTION:
             n_head = values["n_head"]
             fits = n_head and n_head in layers.values_with("n_head", d_model)
@@ -173,7 +171,7 @@ class LayerOperators(GenomeOperators):
         attention: Any = 0
         for name, values in self._widths.items():
             attention = attention * len(values) + codes[:, self.columns[name]].astype(np.int64)
-        deciding = self._layers.deciding
+        deciding = self._space.deciding
         attends = self._attending[codes[:, self.columns[deciding]]]
         convolution = len(self.blocks) - 1 if deciding == "mixer" else NO_BLOCK
         d_inner = codes[:, self.columns["d_inner"]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -40,9 +40,7 @@ class StackGenes(Genes, Protocol):
 class StackOperators(GenomeOperators):
     """Operators of stacks. A kind of block is permitted if the unassigned blocks can still meet the minimum shares."""
 
-    def __init__(self, space: StackGenes, out_of_space: Mapping[str, Sequence[Value]] | None = None) -> None:
-        super().__init__(space, out_of_space)
-        self._depth_gene = space.depth_gene
+    _space: StackGenes
 
     def assign(self, gene: Gene, codes: Codes, proposed: Codes, draws: Floats) -> None:
         if gene.name == "kind":
@@ -55,7 +53,7 @@ class StackOperators(GenomeOperators):
     def _assign_kinds(self, codes: Codes, proposed: Codes, draws: Floats) -> None:
         """Assigns kinds from the final block to the first, so that forced attention comes early (PAR §2.2)."""
         start, kinds = self.columns["kind"].start, self._kinds
-        depth = self.numbers(self._depth_gene, codes)[:, 0]
+        depth = self.numbers(self._space.depth_gene, codes)[:, 0]
         least_attention, least_mixing = (self._least(codes, share) for share in (MIN_ATTENTION, MIN_MIXING))
         rows = np.arange(len(codes))
         # Counts of the blocks after the current one.
@@ -77,7 +75,7 @@ class StackOperators(GenomeOperators):
     def _assign_attends(self, codes: Codes, proposed: Codes, draws: Floats) -> None:
         """Assigns `attends` from the first SRU++ block on, so that forced attention comes late (SRU++ §5)."""
         start, kinds = self.columns["attends"].start, self._kinds
-        visible = np.arange(self.depth) < self.numbers(self._depth_gene, codes)
+        visible = np.arange(self.depth) < self.numbers(self._space.depth_gene, codes)
         kind = codes[:, self.columns["kind"]]
         srupp = visible & kinds.srupp[kind]
         length = (visible & kinds.block[kind]).sum(axis=1)
@@ -159,7 +157,7 @@ class StackOperators(GenomeOperators):
                 size *= values
             blocks = np.where(kind == code, start + number, blocks)
             start += size
-        blocks[np.arange(self.depth) >= self.numbers(self._depth_gene, codes)] = NO_BLOCK
+        blocks[np.arange(self.depth) >= self.numbers(self._space.depth_gene, codes)] = NO_BLOCK
         return gathered(blocks)
 
 

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,7 @@ from edgefront.core.common.validation import checked
 from edgefront.core.schemas.candidates import FrontierView
 from edgefront.core.schemas.jobs import JobRequest, JobView
 from edgefront.core.schemas.recommendations import RecommendationView
-from edgefront.embedded.service import DEVICE, EmbeddedService, StartInterrupted, locked_home
+from edgefront.embedded.service import DEVICE, EmbeddedService, locked_home
 from edgefront.show import progress
 from edgefront.show.output import duration, print_json
 from edgefront.show.recommendation import show as show_recommendation
@@ -72,8 +71,7 @@ def run(session: Session, output: Path, *, once: bool, minutes: float, candidate
     with (
         up.log_to(folder.service / "service.log", verbose=False),
         up.end_signal() as ending,
-        suppress(StartInterrupted),
-        EmbeddedService(folder.service, port=port, isolated=True, ending=ending) as service,
+        EmbeddedService(folder.service, port=port, isolated=True) as service,
     ):
         out = session.err if session.json else session.out
         up.announce(session, service, out)

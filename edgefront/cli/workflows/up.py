@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgefront.cli.session import Session
 from edgefront.core.common.errors import EdgefrontError
-from edgefront.embedded.service import DEFAULT_PORT, DEVICE, EmbeddedService, StartInterrupted
+from edgefront.embedded.service import DEFAULT_PORT, DEVICE, EmbeddedService
 from edgefront.show.output import print_json
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ def run(
     with (
         log_to(home / "service.log", verbose=verbose),
         end_signal() as ending,
-        suppress(StartInterrupted),
         EmbeddedService(
             home,
             host=host,
@@ -42,7 +41,6 @@ def run(
             agent=agent,
             cores=cores,
             on_bound=lambda url: session.note(f"starting at {url}, with its data in {home} …"),
-            ending=ending,
         ) as service,
     ):
         if session.json:
