@@ -162,10 +162,8 @@ class AgentClient:
     async def report(self, request: ReportRequest) -> ReportResponse:
         return await self._ask("/v1/reports", request, ReportResponse)
 
-    async def _ask(
-        self, path: str, body: BaseModel | None, kind: type[Answer], *, wait_s: float = 0.0, bearer: str | None = None
-    ) -> Answer:
-        return self._read(await self._send(path, body, wait_s=wait_s, bearer=bearer), kind)
+    async def _ask(self, path: str, body: BaseModel | None, kind: type[Answer], *, bearer: str | None = None) -> Answer:
+        return self._read(await self._send(path, body, bearer=bearer), kind)
 
     def _read(self, response: httpx.Response, kind: type[Answer]) -> Answer:
         try:

@@ -27,11 +27,9 @@ log-probabilities (see `core.model_files.output`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, helper, numpy_helper
 
 from edgefront.core.architectures.architecture import Architecture
@@ -43,17 +41,14 @@ from edgefront.core.model_files.formats import (
     Format,
     WeightCache,
     bytes_of,
-    encode,
     format_of,
-    int4_scales,
     int4_shape,
-    quantise,
     quantise_int4,
     stored,
 )
 from edgefront.core.model_files.output import write_head
 from edgefront.core.model_files.positions import write_positions
-from edgefront.core.model_files.random_values import INT4_SCALE, values
+from edgefront.core.model_files.random_values import INT4_SCALE
 from edgefront.core.model_files.state import GraphOptions, check_pass
 from edgefront.core.model_files.writer import CONTRIBUTED, IR_VERSION, OPSET, GraphWriter
 
@@ -116,12 +111,12 @@ def build(
     architecture: Architecture,
     options: GraphOptions = GraphOptions(),  # noqa: B008  (frozen)
     *,
-    weights: WeightCache | Mapping[str, NDArray[Any]] | None = None,
+    weights: WeightCache,
     seed: int = 0,
 ) -> ModelProto:
-    """Builds the ONNX model. `weights`: a cache, arrays by parameter name, or None to generate weights from `seed`.
+    """Builds the ONNX model of untrained weights; its parameters are references, relative to the cache's folder.
 
-    With a cache the model holds only references, relative to the cache's folder, and a session maps the files:
+    A session maps the files:
 
       options.add_session_config_entry(EXTERNAL_FOLDER, str(cache.folder))
       session = onnxruntime.InferenceSession(build(..., weights=cache).SerializeToString(), options)
@@ -130,20 +125,12 @@ def build(
     mapped weights, unless `session.disable_prepacking` is set. Without packing, 16 layers of 512 features and 192
     tokens take about 9 % longer and a tenth of the anonymous memory. Embedding tables stay mapped.
 
-    Weights stored inside must fit protobuf's limit of 2 GiB; a cache cannot provide float64. Raises `InvalidInput` for
-    a mode or window that the architecture does not have.
+    Raises `InvalidInput` for a mode or window that the architecture does not have.
     """
     model = unfilled_model(architecture, options)
-    used = used_parameters(model, architecture)
-    tensors: list[TensorProto] = []
-    if isinstance(weights, WeightCache):
-        weights.touch(seed)
-        for spec in used:
-            tensors += _of_cache(spec, weights, seed, options)
-    else:
-        for spec in used:
-            tensors += _inside(spec, weights, seed, options)
-    model.graph.initializer.extend(tensors)
+    weights.touch(seed)
+    for spec in used_parameters(model, architecture):
+        model.graph.initializer.extend(_of_cache(spec, weights, seed, options))
     return model
 
 
@@ -251,23 +238,3 @@ def _reference(
     for key, value in (("location", cache.location(spec, seed, kind)), ("length", str(bytes_of(spec.size, kind)))):
         tensor.external_data.add(key=key, value=value)
     return tensor
-
-
-def _inside(
-    spec: ParameterSpec, given: Mapping[str, NDArray[Any]] | None, seed: int, options: GraphOptions
-) -> list[TensorProto]:
-    """Initializers of one parameter that contain the values; a quantised parameter has scales too."""
-    array = values(spec, seed) if given is None else given[spec.name]
-    full, block_size = options.quantisation == "full", options.block_size
-    kind = "full" if full else format_of(spec.name, options.dtype, options.quantisation)
-    # Random weights get the scales of the cache, so that a model with and one without a cache are equal.
-    if kind == "s7":
-        quantised, scale = (encode(array, kind), RANDOM_SCALE) if given is None else quantise(array)
-        return [numpy_helper.from_array(quantised, spec.name), int8_scale(spec, scale)]
-    if kind == "u4":
-        packed, scales = quantise_int4(array, block_size, INT4_SCALE if given is None else None)
-        return [
-            numpy_helper.from_array(packed, spec.name),
-            numpy_helper.from_array(scales, int4_scales(spec, block_size).name),
-        ]
-    return [numpy_helper.from_array(np.ascontiguousarray(array, np.dtype(options.dtype)), spec.name)]

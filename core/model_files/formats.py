@@ -193,12 +193,6 @@ def encode(values: NDArray[np.float32], kind: Format, scale: float = RANDOM_SCAL
     return halves
 
 
-def quantise(weight: NDArray[Any]) -> tuple[NDArray[np.int8], float]:
-    """Quantises a weight to int8; returns the values and the scale. The largest magnitude becomes `LARGEST`."""
-    scale = float(np.float32(np.abs(weight).max(initial=0.0) / LARGEST)) or 1.0
-    return np.rint(np.asarray(weight, np.float32) / np.float32(scale)).astype(np.int8), scale
-
-
 def quantise_int4(
     weight: NDArray[Any], block_size: int, scale: float | None = None
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import torch
+from built_graphs import build
 from descriptions import LENGTH, descriptions
 from example_model import example
 from hypothesis import assume, given
@@ -24,7 +25,6 @@ from edgefront.core.architectures.cost.costs import CostOptions, costs
 from edgefront.core.architectures.cost.passes import Logits, Mode
 from edgefront.core.architectures.embeddings_and_head import RelativePositions
 from edgefront.core.architectures.parameters import parameters
-from edgefront.core.model_files.build import build
 from edgefront.core.model_files.state import GraphOptions, state_specs
 from edgefront.core.nn.model import LanguageModel
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from built_graphs import build
 from descriptions import descriptions
 from hypothesis import given
 from tiny_models import (
@@ -21,7 +22,6 @@ from tiny_models import (
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.parameters import parameters
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.model_files.build import build
 from edgefront.core.model_files.formats import WeightCache
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import fill

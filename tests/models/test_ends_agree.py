@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from built_graphs import build
 from passes import in_torch, inputs
 from tiny_models import LENGTH, adaptive, architecture, as_tensors, lively_weights, onnx_session, random_tokens
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.model_files.build import build
 from edgefront.core.model_files.state import GraphOptions
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load

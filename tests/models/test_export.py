@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 import safetensors.numpy
+from built_graphs import build
 from onnx import numpy_helper
 from safetensors import safe_open
 from tiny_models import adaptive, architecture, onnx_session, seeded_weights
@@ -19,7 +20,6 @@ from tiny_models import adaptive, architecture, onnx_session, seeded_weights
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import InvalidInput, TooLarge
 from edgefront.core.model_files import export, parameter_values
-from edgefront.core.model_files.build import build
 from edgefront.core.model_files.export import metadata, write_onnx, write_safetensors
 from edgefront.core.model_files.state import GraphOptions
 from edgefront.core.nn.weights import load_safetensors

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
+from built_graphs import build
 from numpy.typing import NDArray
 from passes import Arrays, empty_state, in_torch, inputs, lively_model
 from tiny_models import lively_weights, onnx_session
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.model_files.build import build
 from edgefront.core.model_files.state import GraphOptions, state_specs, writes_in_place
 
 LENGTH = 11

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from built_graphs import build
 from foreign_models import difference, gradient_differences, randomised, transformers, twin_of
 from loaders import from_bert, from_distilbert
 from numpy.typing import NDArray
@@ -18,7 +19,6 @@ from passes import inputs
 from tiny_models import onnx_session
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.model_files.build import build
 from edgefront.core.model_files.state import GraphOptions
 
 LAYERS, HEADS, WIDTH, INNER, VOCABULARY, LENGTH, CLASSES = 3, 4, 48, 100, 211, 40, 5

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from built_graphs import build
 from numpy.typing import NDArray
 from passes import inputs
 from tiny_models import apart, architecture, lively_weights, onnx_session
@@ -19,7 +20,6 @@ from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.architectures.parameters import parameters
 from edgefront.core.measurement.prediction.memory import weight_bytes
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.model_files.build import build
 from edgefront.core.model_files.export import write_onnx
 from edgefront.core.model_files.formats import WeightCache, is_linear_map, quantise_int4
 from edgefront.core.model_files.parameter_values import GivenValues

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from built_graphs import build
 from descriptions import LENGTH, descriptions
 from hybrids import ENCODER, READERS, hybrid
 from hypothesis import given
@@ -18,7 +19,6 @@ from tiny_models import lively_weights, onnx_session
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.model_files.build import build
 from edgefront.core.model_files.state import GraphOptions, Mode, state_specs
 
 SHAPES = [(1, 9), (3, 6)]

@@ -10,6 +10,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 import torch
+from built_graphs import build
 from descriptions import descriptions
 from hypothesis import HealthCheck, given, settings
 from passes import in_torch, inputs
@@ -19,7 +20,6 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.costs import CostOptions, costs
 from edgefront.core.architectures.parameters import ParameterSpec, parameters
 from edgefront.core.common.number_formats import GGUF_BLOCKS
-from edgefront.core.model_files.build import build
 from edgefront.core.model_files.formats import (
     RANDOM_SCALE,
     Format,
@@ -28,8 +28,8 @@ from edgefront.core.model_files.formats import (
     encode,
     format_of,
     is_linear_map,
-    quantise,
 )
+from edgefront.core.model_files.parameter_values import GivenValues
 from edgefront.core.model_files.random_values import CHUNK, values
 from edgefront.core.model_files.state import GraphOptions
 from edgefront.core.nn.model import LanguageModel
@@ -103,10 +103,12 @@ def test_random_weights_fill_the_range_of_int8() -> None:
 
 def test_given_weights_get_a_scale_of_their_own() -> None:
     weight = np.random.default_rng(0).normal(0, 3, (40, 30))
-    small, scale = quantise(weight)
+    spec = ParameterSpec("weight", weight.shape)
+    scale = GivenValues({"weight": weight}, {}).scale(spec)
+    small = encode(weight.astype(np.float32), "s7", scale)
     assert np.abs(small).max() == 64
     assert np.abs(small * scale - weight).max() <= scale * 0.5001
-    assert quantise(np.zeros((2, 2)))[1] > 0
+    assert GivenValues({"weight": np.zeros((40, 30))}, {}).scale(spec) > 0
 
 
 @pytest.mark.parametrize("kind", get_args(Format))

@@ -14,11 +14,11 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 import torch
+from built_graphs import build
 from loaders import from_sru
 from tiny_models import onnx_session
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.model_files.build import build
 from edgefront.core.model_files.state import GraphOptions
 from edgefront.core.nn.context import Cache, Context
 from edgefront.core.nn.model import LanguageModel

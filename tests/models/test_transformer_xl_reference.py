@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from built_graphs import build
 from foreign_models import difference
 from loaders import from_transformer_xl
 from numpy.typing import NDArray
 from tiny_models import onnx_session
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.model_files.build import build
 from edgefront.core.model_files.state import GraphOptions
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load

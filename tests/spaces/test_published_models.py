@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from edgefront.core.architectures.huggingface import from_config, to_config
 from edgefront.core.architectures.models import named_model
 from edgefront.core.architectures.models.published import expressed, published_view
 from edgefront.core.architectures.parameters import count
-from edgefront.core.architectures.published import agrees, published_models, read_catalogue, score_tables
+from edgefront.core.architectures.published import published_models, read_catalogue, score_tables
 from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.training.evaluation.given_model import architecture_of, has_weights, named_as, published_as
 
@@ -34,6 +36,18 @@ ROW: dict[str, Any] = {
     },
     "scores": [{"table": "mine", "values": {"accuracy": 41.5}}],
 }  # fmt: skip
+
+UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}
+
+
+def agrees(stated: str, counted: int) -> bool:
+    """Whether the counted number of parameters, rounded or truncated to as many digits, equals the stated number."""
+    match = re.fullmatch(r"([0-9]+)(?:\.([0-9]+))?([KMB]?)", stated)
+    assert match is not None
+    whole, decimals, unit = match[1], match[2] or "", match[3]
+    step = Fraction(UNITS[unit], 10 ** len(decimals))
+    distance = counted - int(whole + decimals) * step
+    return distance == 0 if unit == "" else -step / 2 <= distance < step
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import safetensors.numpy
 import torch
 import transformers
 import yaml
+from built_graphs import build
 from huggingface_hub import ModelCard
 from packages import DESCRIPTIONS, lively, package
 from translators import translator
@@ -26,7 +27,6 @@ from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.common.number_formats import NumberFormat
 from edgefront.core.data.tokenizers.bpe import BPETokenizer
 from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer, CharacterTokenizer, WordTokenizer
-from edgefront.core.model_files.build import build
 from edgefront.core.model_files.model_file import file_name, write_model
 from edgefront.core.model_files.parameter_values import StoredValues
 from edgefront.core.model_files.state import GraphOptions

@@ -40,18 +40,17 @@ class Table:
 
     Args:
         values: values of the gene.
-        out_of_space: other values, from genomes of another space, with the codes after those of `values`.
         sets: alternative sets of permitted values; no set is empty.
     """
 
-    def __init__(self, values: Sequence[Value], out_of_space: Sequence[Value], sets: Sequence[Sequence[Value]]) -> None:
+    def __init__(self, values: Sequence[Value], sets: Sequence[Sequence[Value]]) -> None:
         code_of = {value: code for code, value in enumerate(values)}
         self._count = np.array([len(permitted) for permitted in sets])
         self._permitted = np.zeros((len(sets), len(values)), dtype=np.int16)
-        self._nearest = np.empty((len(sets), len(values) + len(out_of_space)), dtype=np.int16)
+        self._nearest = np.empty((len(sets), len(values)), dtype=np.int16)
         for row, permitted in enumerate(sets):
             self._permitted[row, : len(permitted)] = [code_of[value] for value in permitted]
-            self._nearest[row] = [code_of[_nearest(permitted, value)] for value in (*values, *out_of_space)]
+            self._nearest[row] = [code_of[_nearest(permitted, value)] for value in values]
 
     def assigned(self, sets: NDArray[np.integer[Any]] | int, proposed: Codes, draws: Floats) -> Codes:
         """Permitted codes nearest to the proposed codes, or uniformly sampled for `RESAMPLE`: n genomes, m columns.
@@ -91,13 +90,10 @@ class GenomeOperators(ABC):
     """Operators on the genomes of one space. A gene has one column, or one per layer if its values are per layer.
 
     The permitted values of a gene depend only on d_model unless a subclass overrides `assign`.
-
-    Args:
-        out_of_space: gene → values that the space does not have, in genomes of another space.
     """
 
-    def __init__(self, space: Genes, out_of_space: Mapping[str, Sequence[Value]] | None = None) -> None:
-        self._space, self._out_of_space = space, out_of_space or {}
+    def __init__(self, space: Genes) -> None:
+        self._space = space
         self.genes = {gene.name: gene for gene in space.gene_list}
         self.depth = space.depth
         self.columns: dict[str, slice] = {}
@@ -139,18 +135,16 @@ class GenomeOperators(ABC):
     # Genomes -----------------------------------------------------------------------------------------------------
 
     def encode(self, genomes: Sequence[Mapping[str, Any]]) -> Codes:
-        """Codes of these genomes, one per row; a genome outside the space becomes the nearest genome of the space."""
-        out_of_space: dict[str, list[Value]] = {}
+        """Codes of these genomes, one per row; a value that the space lacks becomes the gene's nearest value."""
         codes = np.empty((len(genomes), self.n_columns), dtype=np.int16)
         for name, columns in self.columns.items():
-            code_of = {value: code for code, value in enumerate(self.genes[name].values)}
-            own = len(code_of)
+            values = self.genes[name].values
+            code_of = {value: code for code, value in enumerate(values)}
             for row, genome in enumerate(genomes):
-                codes[row, columns] = [code_of.setdefault(value, len(code_of)) for value in self._read(genome, name)]
-            if len(code_of) > own:
-                out_of_space[name] = list(code_of)[own:]
-        operators = type(self)(self._space, out_of_space) if out_of_space else self
-        return operators.repair(codes)
+                read = self._read(genome, name)
+                code_of |= {value: code_of[_nearest(values, value)] for value in read if value not in code_of}
+                codes[row, columns] = [code_of[value] for value in read]
+        return self.repair(codes)
 
     def decode(self, codes: Codes) -> list[dict[str, Any]]:
         """Genomes that the rows of `codes` encode."""
@@ -181,7 +175,7 @@ class GenomeOperators(ABC):
 
     def table(self, name: str, sets: Iterable[Sequence[Value]]) -> Table:
         """Creates the `Table` of the gene `name` with these sets of permitted values."""
-        return Table(self.genes[name].values, self._out_of_space.get(name, ()), list(sets))
+        return Table(self.genes[name].values, list(sets))
 
     def numbers(self, name: str, codes: Codes) -> NDArray[np.int64]:
         """Values of a gene's codes, (n, columns of the gene)."""

@@ -7,10 +7,8 @@ The file in `EDGEFRONT_CATALOGUE` has more models in the same format, and may re
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -29,7 +27,6 @@ Kind = Literal["base", "instruct", "post-trained"]
 
 HUB_ID = form(r"^[A-Za-z0-9][\w.\-]*/[A-Za-z0-9][\w.\-]*$", "an id of the Hugging Face Hub: OWNER/NAME")
 _STATED = form(r"^([0-9]{1,18}|[0-9]{1,9}(\.[0-9]{1,6})?[KMB])$", "a count such as 134515008, 362M or 1.71B")
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}
 
 Text = Annotated[str, Field(min_length=1, max_length=500)]
 Id = Annotated[str, Field(max_length=200, pattern=HUB_ID)]
@@ -123,16 +120,6 @@ class PublishedCatalogue(BaseModel):
 
     tables: tuple[ScoreTable, ...]
     models: tuple[PublishedView, ...]
-
-
-def agrees(stated: str, counted: int) -> bool:
-    """Whether the counted number of parameters, rounded or truncated to as many digits, equals the stated number."""
-    match = re.fullmatch(r"([0-9]+)(?:\.([0-9]+))?([KMB]?)", stated)
-    assert match is not None
-    whole, decimals, unit = match[1], match[2] or "", match[3]
-    step = Fraction(_UNITS[unit], 10 ** len(decimals))
-    distance = counted - int(whole + decimals) * step
-    return distance == 0 if unit == "" else -step / 2 <= distance < step
 
 
 PERMISSIVE = "permissive"
