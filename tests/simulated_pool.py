@@ -71,9 +71,9 @@ def settings_for(url: str, home: Path, broker: str = "memory://localhost/", **ch
     )
 
 
-def pool_of(database: Database, home: Path) -> Pool:
+def pool_of(database: Database, home: Path, **training: Any) -> Pool:
     """A pool of this database."""
-    return Pool(database, settings_for(database.url.render_as_string(hide_password=False), home))
+    return Pool(database, settings_for(database.url.render_as_string(hide_password=False), home, **training))
 
 
 def asked(title: str = "", *, steps: int = 3, **changes: Any) -> TrainingRequest:

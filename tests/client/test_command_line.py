@@ -60,9 +60,9 @@ def test_describe_prints_exactly_the_costs_and_the_options(tmp_path: Path) -> No
     options = ("--sequence-length", "64", "--batch", "2", "--dtype", "float16")
     done = edgefront("describe --json", str(file), *options, code=exits.OK)
     expected = costs(model.architecture, CostOptions(sequence_length=64, batch=2, dtype="float16")).model_dump()
-    found = json.loads(done.stdout)
-    assert found.pop("quality")["law"] == "own-data-gpt2"
-    assert found == expected
+    output = json.loads(done.stdout)
+    assert output.pop("quality")["law"] == "own-data-gpt2"
+    assert output == expected
 
 
 def test_describe_for_people_names_its_defaults() -> None:

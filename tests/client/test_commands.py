@@ -133,8 +133,8 @@ def test_downloads(running: Running, tmp_path: Path) -> None:
     point = running.client.frontier(running.job.id).points[0]
     path = running.show("model download", point.id, "--output", str(tmp_path)).strip()
     assert Path(path).stat().st_size > point.weight_bytes
-    told = running.read("model download --format safetensors", point.id, "-o", str(tmp_path / "own"))
-    assert told["bytes"] == (tmp_path / "own").stat().st_size
+    output = running.read("model download --format safetensors", point.id, "-o", str(tmp_path / "own"))
+    assert output["bytes"] == (tmp_path / "own").stat().st_size
     decode = running.show("model download --format onnx-decode", point.id, "--output", str(tmp_path)).strip()
     assert decode == path.replace(".onnx", "-decode.onnx")
     nowhere = running.command("model download", point.id, "-o", str(tmp_path / "no" / "such" / "x"), code=exits.ERROR)

@@ -38,14 +38,14 @@ def test_a_limit_on_a_token_measures_generations() -> None:
 
 
 def test_limits_in_answer_out(running: Running) -> None:
-    told = running.command(
+    done = running.command(
         "find --candidates 12 --max-latency-ms 50 --max-memory-mb 60 --json",
         "--device",
         f"{running.board}:onnxruntime:1",
         *SMALL,
         code=exits.OK,
     )
-    answer = json.loads(told.stdout)
+    answer = json.loads(done.stdout)
     job = running.client.jobs.get(answer["job"])
     assert job.request.goal == "best_within_limits"
     asked = job.request.targets[0]
@@ -123,8 +123,8 @@ def test_what_makes_no_sense_is_refused_before_anything_is_submitted(
     running: Running, options: tuple[str, ...], words: str
 ) -> None:
     before = [job.id for job in running.client.jobs.list()]
-    told = running.command("find", *options, code=exits.REFUSED)
-    assert words in told.stderr
+    done = running.command("find", *options, code=exits.REFUSED)
+    assert words in done.stderr
     assert [job.id for job in running.client.jobs.list()] == before
 
 

@@ -172,8 +172,8 @@ def test_a_shown_description_is_one_that_is_read_again(tmp_path: Path) -> None:
     assert f"{named.source} · digest {named.architecture.digest}" in done.stderr
     copy = tmp_path / "copy.json"
     copy.write_text(done.stdout, encoding="utf-8")
-    told = json.loads(edgefront("model show --json", str(copy)).stdout)
-    assert told == {
+    output = json.loads(edgefront("model show --json", str(copy)).stdout)
+    assert output == {
         "name": None,
         "source": None,
         "digest": named.architecture.digest,
@@ -201,10 +201,10 @@ def test_any_description_becomes_a_file_that_says_it_is_untrained(tiny: Path, tm
         assert "untrained" in done.stderr
         about = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
         assert (about["mode"], about["digest"], about["seed"]) == (mode, digest, "4")
-    told = json.loads(edgefront("model build --json", str(tiny), "-o", str(tmp_path / "mine.onnx")).stdout)
-    assert told["weights"] == "untrained-random"
-    assert told["bytes"] == (tmp_path / "mine.onnx").stat().st_size
-    assert (told["format"], told["seed"], told["digest"]) == ("onnx", 0, digest)
+    output = json.loads(edgefront("model build --json", str(tiny), "-o", str(tmp_path / "mine.onnx")).stdout)
+    assert output["weights"] == "untrained-random"
+    assert output["bytes"] == (tmp_path / "mine.onnx").stat().st_size
+    assert (output["format"], output["seed"], output["digest"]) == ("onnx", 0, digest)
     small = edgefront("model build --numbers int8 --json", str(tiny), "-o", str(folder))
     assert json.loads(small.stdout)["numbers"] == "int8"
     assert json.loads(small.stdout)["path"] == str(folder / file_name(digest, 0, "onnx", "int8"))

@@ -51,8 +51,8 @@ def studied(home: Path) -> tuple[Path, dict[str, Any]]:
     """A model of three layers, and what the study of its cuts says as JSON."""
     folder = home / "counter"
     write_package(folder, lively(ARCHITECTURE, spread=0.1), ByteTokenizer(), {"name": "counter", "licence": "mit"})
-    told = edgefront("inherit study --data counting --json", str(folder), *FEW, home=home, code=exits.OK)
-    return folder, json.loads(told.stdout)
+    done = edgefront("inherit study --data counting --json", str(folder), *FEW, home=home, code=exits.OK)
+    return folder, json.loads(done.stdout)
 
 
 def part(**changes: Any) -> dict[str, Any]:
@@ -82,8 +82,8 @@ def test_a_part_is_cut_and_is_a_model_like_any_other(
 ) -> None:
     (tmp_path / "part.json").write_text(json.dumps(part()))
     asked = ("inherit", "cut", str(studied[0]), "--to", str(tmp_path / "part.json"), "--output")
-    told = edgefront(*asked, str(tmp_path / "part"), "--json", home=home, code=exits.OK)
-    cut = json.loads(told.stdout)
+    done = edgefront(*asked, str(tmp_path / "part"), "--json", home=home, code=exits.OK)
+    cut = json.loads(done.stdout)
     assert cut["path"] == str(tmp_path / "part")
     assert cut["digest"] == Architecture.parse(part()).digest
     assert "attention blocks 3 → 2" in cut["cut"]["sentence"]
@@ -142,8 +142,8 @@ def test_limits_in_a_part_of_the_model_out(service: Running, searched: Path, hom
     assert latency is not None
     limit = str(0.9 * latency.samples_ms[0])
     asked = ("--device", f"class={BOARD}", "--model", str(searched), "--inherit", "--candidates", "8")
-    told = service.command("find --json", *asked, "--max-latency-ms", limit, code=exits.OK)
-    answer = json.loads(told.stdout)
+    done = service.command("find --json", *asked, "--max-latency-ms", limit, code=exits.OK)
+    answer = json.loads(done.stdout)
     (parent,) = (item for item in service.client.trainings.list() if item.kind == "import")
     assert service.client.jobs.get(answer["job"]).request.space.inherit == parent.id
     (target,) = answer["targets"]

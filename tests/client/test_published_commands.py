@@ -29,9 +29,9 @@ def test_list_has_every_model_with_its_description_or_why_not() -> None:
 
 
 def test_describe_shows_costs_facts_and_scores_by_table() -> None:
-    found = json.loads(edgefront("describe --json", QWEN).stdout)
-    assert found["total_parameters"] == found["published"]["counted_parameters"] == 596_049_920
-    assert {score["table"] for score in found["published"]["scores"]} == {"lfm2_card", "redhat_qwen3_0_6b_w4a16"}
+    output = json.loads(edgefront("describe --json", QWEN).stdout)
+    assert output["total_parameters"] == output["published"]["counted_parameters"] == 596_049_920
+    assert {score["table"] for score in output["published"]["scores"]} == {"lfm2_card", "redhat_qwen3_0_6b_w4a16"}
     shown = edgefront("describe", QWEN).stdout
     assert "lfm2_card: MMLU 44.93" in shown
     assert "not comparable" in shown
@@ -78,8 +78,8 @@ def test_the_best_published_model_for_a_device(running: Running, tmp_path: Path)
         "mit",
     )
     score = ("--score", "obsscaling_base:Hella", "--prompt", "16", "--new", "4")
-    told = running.command("find --max-memory-mb 6000 --json", *options, *score, code=exits.OK)
-    answer = json.loads(told.stdout)
+    done = running.command("find --max-memory-mb 6000 --json", *options, *score, code=exits.OK)
+    answer = json.loads(done.stdout)
     best = answer["choices"]["recommended"]
     assert answer["choices"]["score"] == "obsscaling_base:HellaSwag"
     assert (best["weights"], best["runtime"], best["licence"]) == ("f32", "onnxruntime", "mit")
@@ -112,5 +112,5 @@ def test_the_best_published_model_for_a_device(running: Running, tmp_path: Path)
     ],
 )
 def test_options_that_do_not_go_together(running: Running, options: tuple[str, ...], words: str) -> None:
-    told = running.command("find", "--device", running.board, *options, code=exits.REFUSED)
-    assert words in told.stderr
+    done = running.command("find", "--device", running.board, *options, code=exits.REFUSED)
+    assert words in done.stderr

@@ -69,16 +69,16 @@ def best(value: dict[str, Any]) -> dict[str, Any]:
 def test_a_job_becomes_a_folder(running: Running, tmp_path: Path) -> None:
     out = tmp_path / "new" / "report"
     done = running.command("report write --json", running.job.id, "-o", str(out), code=exits.OK)
-    told = json.loads(done.stdout)
+    output = json.loads(done.stdout)
     view = running.client.jobs.recommendation(running.job.id)
     assert view.recommended is not None
     names = {"report.html", "report.json", "commands.txt", "job.json", model_file(view.recommended.digest)}
-    assert {Path(file).name for file in told["files"]} == names == {file.name for file in out.iterdir()}
+    assert {Path(file).name for file in output["files"]} == names == {file.name for file in out.iterdir()}
 
     report = read_report(out)
     assert report.targets[0].recommendation == view
     assert report.targets[0].frontier.points == running.client.frontier(running.job.id).points
-    assert told["candidates"] == len(report.shown) == len(report.launches)
+    assert output["candidates"] == len(report.shown) == len(report.launches)
     assert {candidate.id for candidate in report.shown} >= {point.id for point in report.targets[0].frontier.points}
     for candidate in report.shown:
         assert report.launches[candidate.id] == running.client.candidates.launches(candidate.id)
@@ -159,8 +159,8 @@ def test_the_options_of_measure_are_the_protocol(protocol: dict[str, Any], tmp_p
     file.write_text(json.dumps(described), encoding="utf-8")
     wanted = MeasurementProtocol.model_validate({**protocol, "repeats": 1, "warmup": 2})
     done = edgefront("measure --launches 1 --json", str(file), *measure_options(wanted), code=exits.OK)
-    told = json.loads(done.stdout)
-    made = told["contexts"][0]["protocol"] if "contexts" in told else told["protocol"]
+    output = json.loads(done.stdout)
+    made = output["contexts"][0]["protocol"] if "contexts" in output else output["protocol"]
     assert MeasurementProtocol.model_validate(made).identity == wanted.identity
 
 
@@ -185,15 +185,15 @@ def test_a_job_that_runs_has_a_report_that_says_so(running: Running, tmp_path: P
 def test_the_recommended_model_is_measured_again(report: Report, folder: Path) -> None:
     """The board is simulated: its latencies are not those of this machine."""
     done = edgefront("report verify --launches 2 --json", str(folder / "report.json"))
-    told = json.loads(done.stdout)
-    assert done.returncode == (exits.OK if told["agrees"] else exits.DISAGREES), done.stderr
-    assert told["candidate"] == report.recommended[0][1].id
-    assert [figure["figure"] for figure in told["figures"]] == ["latency", "peak memory"]
-    assert told["same_class"] is False
-    assert told["class_differences"]["processor"][0] == "simulated"
-    assert len(told["measured"]["launches"]) == 2
-    assert told["measured"]["protocol"]["sequence_length"] == report.recommended[0][0].protocol.sequence_length
-    assert "another class" in told["sentence"]
+    output = json.loads(done.stdout)
+    assert done.returncode == (exits.OK if output["agrees"] else exits.DISAGREES), done.stderr
+    assert output["candidate"] == report.recommended[0][1].id
+    assert [figure["figure"] for figure in output["figures"]] == ["latency", "peak memory"]
+    assert output["same_class"] is False
+    assert output["class_differences"]["processor"][0] == "simulated"
+    assert len(output["measured"]["launches"]) == 2
+    assert output["measured"]["protocol"]["sequence_length"] == report.recommended[0][0].protocol.sequence_length
+    assert "another class" in output["sentence"]
 
     shown = edgefront("report verify --launches 2", str(folder))
     assert shown.returncode in (exits.OK, exits.DISAGREES), shown.stderr

@@ -47,8 +47,8 @@ def test_what_is_no_count_of_tokens_is_refused_in_one_sentence(text: str) -> Non
 
 def test_a_search_for_a_budget_ranks_by_it(running: Running) -> None:
     asked = ("--law", "llama-dolma-cooled", "--train-tokens", "10B", "--candidates", "4", "--max-latency-ms", "500")
-    told = running.command("find --json", "--device", f"class={BOARD}", *LLAMA, *asked, code=exits.OK)
-    answer = json.loads(told.stdout)
+    done = running.command("find --json", "--device", f"class={BOARD}", *LLAMA, *asked, code=exits.OK)
+    answer = json.loads(done.stdout)
     assert running.client.jobs.get(answer["job"]).request.train_tokens == 10**10
     view = answer["targets"][0]["recommendation"]
     assert view["recommended"]["predicted"]["train_tokens"] == 1e10

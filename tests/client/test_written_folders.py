@@ -29,9 +29,9 @@ def test_a_folder_of_that_name(tmp_path: Path) -> None:
     done = built(tmp_path, "-o", str(tmp_path / "mine"), "--json")
     assert done.exit_code == 0, done.output
     assert {file.name for file in (tmp_path / "mine").iterdir()} == FILES
-    told = json.loads(done.stdout)
-    assert told["path"] == str(tmp_path / "mine")
-    assert told["bytes"] == sum(file.stat().st_size for file in (tmp_path / "mine").iterdir())
+    output = json.loads(done.stdout)
+    assert output["path"] == str(tmp_path / "mine")
+    assert output["bytes"] == sum(file.stat().st_size for file in (tmp_path / "mine").iterdir())
     assert {file.name for file in tmp_path.iterdir()} == {"mine", "small.json"}
 
 

@@ -35,22 +35,24 @@ def test_limits_in_answer_out_with_both_runtimes(tmp_path: Path, mark: str, know
             *("--max-latency-ms", "20000", "--max-memory-mb", "4000", "--json"),
         )
         assert finished.returncode == exits.OK, finished.stderr
-        told = json.loads(finished.stdout)
-        assert told["state"] == "finished"
-        assert len(told["targets"]) == 2
-        for target in told["targets"]:
+        output = json.loads(finished.stdout)
+        assert output["state"] == "finished"
+        assert len(output["targets"]) == 2
+        for target in output["targets"]:
             view = target["recommendation"]
             assert view["recommended"]["latency_ms"] > 0
             assert view["recommended"]["predicted"]["perplexity"] > 1
             assert view["baseline"]["role"] == "baseline"
             assert view["runners_up"]
-        path = run(mark, home, *told["targets"][0]["commands"]["download"].split()[1:], "-o", str(tmp_path / "m.onnx"))
+        path = run(
+            mark, home, *output["targets"][0]["commands"]["download"].split()[1:], "-o", str(tmp_path / "m.onnx")
+        )
         assert path.returncode == exits.OK, path.stderr
         assert (tmp_path / "m.onnx").stat().st_size > 1 << 20
 
-        written = run(mark, home, "report", "write", told["job"], "-o", str(tmp_path / "report"))
+        written = run(mark, home, "report", "write", output["job"], "-o", str(tmp_path / "report"))
         assert written.returncode == exits.OK, written.stderr
-        for target in told["targets"]:
+        for target in output["targets"]:
             name = target["recommendation"]["target"]
             again = run(mark, home, "report", "verify", str(tmp_path / "report"), "--target", name, "--json")
             answer = json.loads(again.stdout)
@@ -59,7 +61,7 @@ def test_limits_in_answer_out_with_both_runtimes(tmp_path: Path, mark: str, know
             assert answer["other_differences"] == {}
             assert answer["measured"]["protocol"]["runtime"] in name
 
-        shown = run(mark, home, "job", "recommend", told["job"], "--max-latency-ms", "0.001")
+        shown = run(mark, home, "job", "recommend", output["job"], "--max-latency-ms", "0.001")
         assert shown.returncode == exits.NOTHING_FITS, shown.stderr
         assert " ".join(shown.stdout.split()).count("If the latency was meant in seconds, it is 1 ms.") == 2
         with Client(home=home) as client:

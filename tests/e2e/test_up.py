@@ -144,9 +144,9 @@ def test_the_printed_link_opens_the_page(tmp_path: Path, mark: str) -> None:
     with started("up", "--home", str(home), "--port", "0", "--no-agent", "--json", mark=mark, log=log) as service:
         until(lambda: is_up(home, service.pid))
         until(lambda: said(log).endswith("\n"))
-        told = json.loads(said(log).splitlines()[0])
-        assert Path(told["key_file"]).read_text(encoding="utf-8").startswith("efk_")
-        assert told["url"].startswith("http://127.0.0.1:")
+        output = json.loads(said(log).splitlines()[0])
+        assert Path(output["key_file"]).read_text(encoding="utf-8").startswith("efk_")
+        assert output["url"].startswith("http://127.0.0.1:")
         assert (home.stat().st_mode & 0o077) == 0
         service.terminate()
         assert service.wait(60) == exits.OK

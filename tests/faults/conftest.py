@@ -1,20 +1,21 @@
-"""Worlds of other rooms, for the faults that they must stand."""
+"""A service and leases, for the faults that they must stand."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
+from leasing import Leasing
+from running_api import Service, starts  # noqa: F401
 
 from edgefront.core.store.database import Database
 
-sys.path[:0] = [str(Path(__file__).parents[1] / room) for room in ("api", "services")]
 
-from lease_world import World  # noqa: E402
-from running_api import starts  # noqa: E402, F401
+@pytest.fixture
+def leasing(database: Database) -> Leasing:
+    return Leasing(database)
 
 
 @pytest.fixture
-def world(database: Database) -> World:
-    return World(database)
+def service(sqlite_url: str, open_database: Callable[..., Database], start_service: Callable[..., Service]) -> Service:
+    return start_service(open_database(sqlite_url))

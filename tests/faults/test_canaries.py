@@ -8,7 +8,7 @@ read everything.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from edgefront.api.http.auth import PUBLIC
 from edgefront.core.common.states import TrainingCommand, TrainingKind, TrainingState
 from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer
 from edgefront.core.services.settings import Settings
-from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Evaluation, Launch, Training
 from edgefront.core.training.evaluation.package import write_package
 from edgefront.core.training.recipes.catalogue import recipe
@@ -40,11 +39,6 @@ OWN = {
     *("follow_job", "get_training", "list_devices", "get_metrics"),
 }
 """Operations that bob is answered about what is his: the test asks for something."""
-
-
-@pytest.fixture
-def service(sqlite_url: str, open_database: Callable[..., Database], start_service: Callable[..., Service]) -> Service:
-    return start_service(open_database(sqlite_url))
 
 
 def searched(service: Service, owner: str, agent: SimulatedAgent, canary: str) -> dict[str, str]:

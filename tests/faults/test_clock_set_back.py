@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from lease_world import World, crashed, done, facts
+from leasing import Leasing, crashed, done, facts
 from simulated_pool import pool_of
 from simulated_service import Service
 from sqlalchemy import literal, select
@@ -44,31 +44,31 @@ def test_a_time_further_ahead_than_it_can_be_is_past(database: Database) -> None
     assert elapsed_s(NOW + DAY, NOW) == float("inf")
 
 
-def test_launches_of_a_lost_device_are_given_to_another(world: World) -> None:
-    lost, other = world.device(), world.device("other")
-    world.launches(2)
-    assert len(world.claim(lost).items) == 2
-    world.now -= DAY
-    world.sweep()
-    assert len(world.claim(other).items) == 2
+def test_launches_of_a_lost_device_are_given_to_another(leasing: Leasing) -> None:
+    lost, other = leasing.device(), leasing.device("other")
+    leasing.launches(2)
+    assert len(leasing.claim(lost).items) == 2
+    leasing.now -= DAY
+    leasing.sweep()
+    assert len(leasing.claim(other).items) == 2
 
 
-def test_a_device_that_goes_on_reports_and_gets_more(world: World) -> None:
-    device = world.device()
-    world.launches(3)
-    held = world.claim(device, 2)
-    world.now -= DAY
-    world.heartbeat(device, held)
-    assert world.append(device, *((item, done()) for item in held.items)) == ["accepted"] * 2
-    assert len(world.claim(device).items) == 1
+def test_a_device_that_goes_on_reports_and_gets_more(leasing: Leasing) -> None:
+    device = leasing.device()
+    leasing.launches(3)
+    held = leasing.claim(device, 2)
+    leasing.now -= DAY
+    leasing.heartbeat(device, held)
+    assert leasing.append(device, *((item, done()) for item in held.items)) == ["accepted"] * 2
+    assert len(leasing.claim(device).items) == 1
 
 
-def test_reports_whose_message_was_lost_are_found(world: World) -> None:
-    device = world.device()
-    world.launches(1)
-    world.append(device, *((item, done()) for item in world.claim(device).items))
-    with world.database.read() as session:
-        assert len(launches.unprocessed_targets(session, world.now - DAY)) == 1
+def test_reports_whose_message_was_lost_are_found(leasing: Leasing) -> None:
+    device = leasing.device()
+    leasing.launches(1)
+    leasing.append(device, *((item, done()) for item in leasing.claim(device).items))
+    with leasing.database.read() as session:
+        assert len(launches.unprocessed_targets(session, leasing.now - DAY)) == 1
 
 
 @pytest.mark.parametrize("kind", WorkKind)
@@ -91,79 +91,79 @@ def test_a_training_of_a_lost_worker_waits_in_its_queue(database: Database, tmp_
     assert pool.get(training).state == "queued"
 
 
-def test_a_launch_under_way_counts_and_the_next_lease_holds(world: World) -> None:
-    device = world.device()
-    world.launches(3)
-    first = world.claim(device, 1)
-    world.start(device, first.items[0])
-    world.tick(5)
-    world.now -= DAY
-    world.report(device, (first.items[0], done()))
-    assert world.launch(first.items[0].id).state == "done"
-    world.now -= DAY
-    lease = world.claim(device, 1)
+def test_a_launch_under_way_counts_and_the_next_lease_holds(leasing: Leasing) -> None:
+    device = leasing.device()
+    leasing.launches(3)
+    first = leasing.claim(device, 1)
+    leasing.start(device, first.items[0])
+    leasing.tick(5)
+    leasing.now -= DAY
+    leasing.report(device, (first.items[0], done()))
+    assert leasing.launch(first.items[0].id).state == "done"
+    leasing.now -= DAY
+    lease = leasing.claim(device, 1)
     for _ in range(3):
-        world.heartbeat(device, lease)
-        world.sweep()
+        leasing.heartbeat(device, lease)
+        leasing.sweep()
 
 
-def anchor(world: World, device: str, result: LaunchResult) -> list[str]:
+def anchor(leasing: Leasing, device: str, result: LaunchResult) -> list[str]:
     """The outcomes of reports on what the device is asked to measure now."""
-    world.claim(device)
-    with world.write() as session:
-        anchors.request(session, world.now)
-    outcomes = [world.append(device, (item, result))[0] for item in world.claim(device).items]
-    with world.write() as session:
-        process(session, None, world.now)
+    leasing.claim(device)
+    with leasing.write() as session:
+        anchors.request(session, leasing.now)
+    outcomes = [leasing.append(device, (item, result))[0] for item in leasing.claim(device).items]
+    with leasing.write() as session:
+        process(session, None, leasing.now)
     return outcomes
 
 
-def test_a_device_measures_its_anchor_and_is_online(world: World) -> None:
-    device = world.device()
-    world.tick(3600)
-    assert (anchor(world, device, done()), anchor(world, device, done())) == (["accepted"], [])
-    world.now -= DAY
-    assert anchor(world, device, done()) == ["accepted"]
-    with world.database.read() as session:
-        assert devices.view(session, session.get_one(Device, device), world.now).online
-        gauges = {gauge.name: gauge.values for gauge in overview(session, world.now)}
+def test_a_device_measures_its_anchor_and_is_online(leasing: Leasing) -> None:
+    device = leasing.device()
+    leasing.tick(3600)
+    assert (anchor(leasing, device, done()), anchor(leasing, device, done())) == (["accepted"], [])
+    leasing.now -= DAY
+    assert anchor(leasing, device, done()) == ["accepted"]
+    with leasing.database.read() as session:
+        assert devices.view(session, session.get_one(Device, device), leasing.now).online
+        gauges = {gauge.name: gauge.values for gauge in overview(session, leasing.now)}
     assert gauges["devices_online"] == {"": 1}
 
 
 @pytest.mark.parametrize("trusted", [False, True])
 @pytest.mark.parametrize("becomes", ["failing", "slow"])
-def test_a_device_that_fails_or_drifts_after_it_is_paused(world: World, becomes: str, trusted: bool) -> None:
-    device = world.device()
+def test_a_device_that_fails_or_drifts_after_it_is_paused(leasing: Leasing, becomes: str, trusted: bool) -> None:
+    device = leasing.device()
     if trusted:
-        with world.write() as session:
-            session.get_one(Device, device).trusted_at = world.now
-    world.now -= DAY
+        with leasing.write() as session:
+            session.get_one(Device, device).trusted_at = leasing.now
+    leasing.now -= DAY
     usual, off = done(memory=4 << 20), crashed() if becomes == "failing" else done(20.0, memory=4 << 20)
     for result in (*[usual] * 6, *[off] * 3):
-        world.tick(1900)
-        anchor(world, device, result)
-    assert world.row(Device, device).quarantine is not None
+        leasing.tick(1900)
+        anchor(leasing, device, result)
+    assert leasing.row(Device, device).quarantine is not None
 
 
-def test_a_jobs_minutes_begin_again(world: World) -> None:
-    target = world.target()
-    with world.write() as session:
-        session.get_one(Target, target).started_at = world.now
-    world.now -= DAY
-    with world.write() as session:
-        advance(session, target, world.now)
-        assert session.get_one(Target, target).started_at == world.now
+def test_a_jobs_minutes_begin_again(leasing: Leasing) -> None:
+    target = leasing.target()
+    with leasing.write() as session:
+        session.get_one(Target, target).started_at = leasing.now
+    leasing.now -= DAY
+    with leasing.write() as session:
+        advance(session, target, leasing.now)
+        assert session.get_one(Target, target).started_at == leasing.now
 
 
-def test_keys_and_tokens_hold(world: World) -> None:
-    with world.write() as session:
+def test_keys_and_tokens_hold(leasing: Leasing) -> None:
+    with leasing.write() as session:
         _, secret = keys.create_key(
-            session, name="a", owner="a", role="admin", now=world.now, expires_at=world.now + DAY
+            session, name="a", owner="a", role="admin", now=leasing.now, expires_at=leasing.now + DAY
         )
-        principal = keys.authenticate(session, secret, world.now)
-        _, token = devices.create_enrolment_token(session, principal, EnrolmentTokenRequest(), world.now)
-    world.now -= DAY
+        principal = keys.authenticate(session, secret, leasing.now)
+        _, token = devices.create_enrolment_token(session, principal, EnrolmentTokenRequest(), leasing.now)
+    leasing.now -= DAY
     request = EnrolRequest.model_validate({"name": "pi", "device_class": "x", "facts": facts()})
-    with world.write() as session:
-        assert keys.authenticate(session, secret, world.now) == principal
-        assert devices.enrol(session, token, request, world.now).device_id
+    with leasing.write() as session:
+        assert keys.authenticate(session, secret, leasing.now) == principal
+        assert devices.enrol(session, token, request, leasing.now).device_id

@@ -10,7 +10,7 @@ from databases import ON_BOTH
 from hypothesis import given
 from hypothesis import settings as bounded
 from hypothesis import strategies as st
-from lease_world import ARCHITECTURE, World, done
+from leasing import ARCHITECTURE, Leasing, done
 from running_api import Service, job, problem
 from simulated_agent import CLASS
 from simulated_pool import ARCHITECTURE as SMALL
@@ -27,20 +27,20 @@ Asks = list[tuple[str, int, int]]
 """Owner, number of the job, and how many launches it asks for; in this order."""
 
 
-def asked(world: World, asks: Asks, key: str = "class:lab") -> dict[str, str]:
+def asked(leasing: Leasing, asks: Asks, key: str = "class:lab") -> dict[str, str]:
     """Launches that wait; launch id → `owner job`."""
     targets: dict[tuple[str, int], str] = {}
     made: dict[str, str] = {}
     for owner, number, count in asks:
         if (owner, number) not in targets:
-            targets[owner, number] = world.target(device_key=key)
-        with world.write() as session:
+            targets[owner, number] = leasing.target(device_key=key)
+        with leasing.write() as session:
             target = session.get_one(Target, targets[owner, number])
             session.get_one(Job, target.job_id).owner = owner
             measurements = [
                 {
                     "id": new_id("mea"),
-                    "digest": f"{world.names + index:064x}",
+                    "digest": f"{leasing.names + index:064x}",
                     "device_key": target.device_key,
                     "protocol_digest": target.protocol_digest,
                     "protocol": target.protocol,
@@ -51,33 +51,33 @@ def asked(world: World, asks: Asks, key: str = "class:lab") -> dict[str, str]:
                 }
                 for index in range(count)
             ]
-            world.names += count
+            leasing.names += count
             session.execute(insert(Measurement), measurements)
             ids = [str(measurement["id"]) for measurement in measurements]
-            demand.add_launches(session, target, ids, purpose="first", now=world.now)
+            demand.add_launches(session, target, ids, purpose="first", now=leasing.now)
             made |= dict.fromkeys(ids, f"{owner} {number}")
     return made
 
 
-def served(world: World, device: str, made: dict[str, str], launches: int, at_once: int = 1) -> list[str]:
+def served(leasing: Leasing, device: str, made: dict[str, str], launches: int, at_once: int = 1) -> list[str]:
     """Whose launches a device takes, one lease after the other; it reports each before the next."""
     order: list[str] = []
     while len(order) < launches:
-        items = world.claim(device, at_once).items
+        items = leasing.claim(device, at_once).items
         if not items:
             break
-        order += [made[world.launch(item.id).measurement_id] for item in items]
-        world.append(device, *((item, done()) for item in items))
+        order += [made[leasing.launch(item.id).measurement_id] for item in items]
+        leasing.append(device, *((item, done()) for item in items))
     return order
 
 
 @ON_BOTH
-def test_a_small_owner_does_not_wait_for_a_large_one(world: World) -> None:
-    device = world.device()
-    made = asked(world, [("ann", 1, 1000)])
-    served(world, device, made, 40, at_once=8)
-    made |= asked(world, [("bob", 1, 10)])
-    order = served(world, device, made, 20)
+def test_a_small_owner_does_not_wait_for_a_large_one(leasing: Leasing) -> None:
+    device = leasing.device()
+    made = asked(leasing, [("ann", 1, 1000)])
+    served(leasing, device, made, 40, at_once=8)
+    made |= asked(leasing, [("bob", 1, 10)])
+    order = served(leasing, device, made, 20)
     assert order.count("bob 1") == 10
 
 
@@ -96,12 +96,12 @@ def test_whoever_asks_is_served_within_a_bounded_number_of_leases(
     shutil.copyfile(str(sqlite_template), path)
     database = Database(f"sqlite:///{path}")
     try:
-        world = World(database)
-        device = world.device()
-        made = asked(world, asks)
-        served(world, device, made, before, at_once)
-        made |= asked(world, [("late", 1, 5)])
-        order = served(world, device, made, len(made), at_once)
+        leasing = Leasing(database)
+        device = leasing.device()
+        made = asked(leasing, asks)
+        served(leasing, device, made, before, at_once)
+        made |= asked(leasing, [("late", 1, 5)])
+        order = served(leasing, device, made, len(made), at_once)
         # Each of three owners has one turn for one of another's; ties and batches come on top.
         last = max(index for index, name in enumerate(order) if name == "late 1")
         assert last < 5 * (1 + 3) + 3 + at_once
@@ -110,24 +110,24 @@ def test_whoever_asks_is_served_within_a_bounded_number_of_leases(
 
 
 @ON_BOTH
-def test_launches_of_a_class_and_of_a_device_alone_take_turns(world: World) -> None:
-    device = world.device()
-    made = asked(world, [("ann", 1, 100)], key=f"device:{device}")
-    made |= asked(world, [("bob", 1, 20)])
-    assert served(world, device, made, 10).count("bob 1") == 5
-    assert served(world, device, made, 24, at_once=8).count("bob 1") == 12
-    assert served(world, device, made, 100, at_once=8).count("bob 1") == 3  # no more are left
+def test_launches_of_a_class_and_of_a_device_alone_take_turns(leasing: Leasing) -> None:
+    device = leasing.device()
+    made = asked(leasing, [("ann", 1, 100)], key=f"device:{device}")
+    made |= asked(leasing, [("bob", 1, 20)])
+    assert served(leasing, device, made, 10).count("bob 1") == 5
+    assert served(leasing, device, made, 24, at_once=8).count("bob 1") == 12
+    assert served(leasing, device, made, 100, at_once=8).count("bob 1") == 3  # no more are left
 
 
-def test_what_comes_back_does_not_let_others_overtake(world: World) -> None:
+def test_what_comes_back_does_not_let_others_overtake(leasing: Leasing) -> None:
     """The turn of a launch that is given back is of long ago: who asks now does not begin there."""
-    device = world.device()
-    made = asked(world, [("ann", 1, 60)])
-    first = world.claim(device, 1)
-    served(world, device, made, 30)
-    world.release(device, first)
-    made |= asked(world, [("bob", 1, 20)])
-    assert served(world, device, made, 20).count("bob 1") <= 10
+    device = leasing.device()
+    made = asked(leasing, [("ann", 1, 60)])
+    first = leasing.claim(device, 1)
+    served(leasing, device, made, 30)
+    leasing.release(device, first)
+    made |= asked(leasing, [("bob", 1, 20)])
+    assert served(leasing, device, made, 20).count("bob 1") <= 10
 
 
 # Bounds --------------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -21,15 +20,9 @@ from edgefront.core.measurement.record import MAX_ENVIRONMENT_BYTES, LaunchResul
 from edgefront.core.schemas.agent import DeviceFacts, LeaseRequest, ReportRequest
 from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.schemas.predictions import PredictionRequest
-from edgefront.core.store.database import Database
 
 MANY = 50_000
 ALL_WRONG = ["x"] * MANY
-
-
-@pytest.fixture
-def service(sqlite_url: str, open_database: Callable[..., Database], start_service: Callable[..., Service]) -> Service:
-    return start_service(open_database(sqlite_url))
 
 
 def send(client: httpx.Client, path: str, body: str) -> httpx.Response:

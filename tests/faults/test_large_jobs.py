@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 from databases import ON_BOTH
-from lease_world import World
+from leasing import Leasing
 from simulated_agent import SimulatedAgent, by_size, principal
 from simulated_service import Service, request
 from sqlalchemy import func, insert, select, text, true, update
@@ -26,15 +26,15 @@ MANY = 66_000
 """More than a statement of Postgres can have parameters (65,535)."""
 
 
-def fill(world: World) -> tuple[str, str]:
+def fill(leasing: Leasing) -> tuple[str, str]:
     """A running job with many launches that wait, all copies of the first; ids of the job and its target."""
-    target_id = world.target(planned=MANY)
-    world.launches(1, target_id)
+    target_id = leasing.target(planned=MANY)
+    leasing.launches(1, target_id)
     numbers = func.generate_series(2, MANY).table_valued("value").render_derived()
     number = numbers.c.value
     name = func.lpad(number.concat(""), 64, "0")
     changed = {"id": func.right(name, 8), "measurement_id": func.right(name, 8), "number": number, "digest": name}
-    with world.write() as session:
+    with leasing.write() as session:
         for table in (Measurement, Candidate, Launch):
             columns = [column for column in table.__table__.columns if column.computed is None]
             copies = select(*(changed.get(column.name, column) for column in columns)).join_from(
@@ -48,19 +48,19 @@ def fill(world: World) -> tuple[str, str]:
         return target.job_id, target_id
 
 
-def states(world: World) -> dict[str, int]:
-    with world.database.read() as session:
+def states(leasing: Leasing) -> dict[str, int]:
+    with leasing.database.read() as session:
         rows = session.execute(select(Launch.state, func.count()).group_by(Launch.state))
         return {row[0]: row[1] for row in rows}
 
 
 @pytest.fixture
-def large(postgres_url: str, open_database: Callable[..., Database]) -> World:
-    return World(open_database(postgres_url))
+def large(postgres_url: str, open_database: Callable[..., Database]) -> Leasing:
+    return Leasing(open_database(postgres_url))
 
 
 @pytest.mark.timeout(900)
-def test_any_number_of_launches_can_be_returned_withdrawn_and_deleted(large: World) -> None:
+def test_any_number_of_launches_can_be_returned_withdrawn_and_deleted(large: Leasing) -> None:
     """Leases that ended while no sweep ran, and the launches of a job that is paused, cancelled or deleted."""
     job_id, target_id = fill(large)
     device, user = large.device(), principal(large.database, "ada")

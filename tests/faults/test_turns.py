@@ -3,7 +3,6 @@ trainings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -29,12 +28,6 @@ from edgefront.core.services.work import SCORES
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training, WorkItem
 from edgefront.workers.work import Worker
-
-
-@pytest.fixture
-def service(sqlite_url: str, open_database: Callable[..., Database], start_service: Callable[..., Service]) -> Service:
-    return start_service(open_database(sqlite_url))
-
 
 # Work ----------------------------------------------------------------------------------------------------------------
 

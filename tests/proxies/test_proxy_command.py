@@ -24,8 +24,8 @@ def run(*arguments: str) -> str:
 
 
 def test_a_study_prints_what_it_finds(tmp_path: Path) -> None:
-    told = json.loads(run("study", str(GOLDEN), "--by", "set", "--json"))
-    over_all = {name: one["proxies"][0]["slices"][0]["spearman"] for name, one in told.items()}
+    output = json.loads(run("study", str(GOLDEN), "--by", "set", "--json"))
+    over_all = {name: one["proxies"][0]["slices"][0]["spearman"] for name, one in output.items()}
     assert round(over_all["random_GPT2_wt103"], 3) == 0.967
     assert round(over_all["random_TransXL_wt103"], 3) == 0.974
     shown = run("study", str(GOLDEN), "--where", "backbone=gpt2", "--proxy", "decoder_parameters")

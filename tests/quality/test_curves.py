@@ -113,17 +113,17 @@ def test_rows_without_tokens_among_others_are_named(curves: list[Row], tmp_path:
 
 
 def test_a_study_asks_the_law_of_own_data_about_a_table(curves: list[Row], tmp_path: Path) -> None:
-    found = run("proxy", "study", table(tmp_path, curves), "--proxy", "decoder_parameters", "--proxy", "quality_law")
-    assert found["tokens"] == max(row["tokens"] for row in curves)  # ranked after equal tokens
-    assert found["models"] == 8
-    assert found["own_data"]["law"] == "own-data-llama"
-    assert found["own_data"]["models"] == 8
-    assert found["own_data"]["left_out"] >= 8  # points that are in the law's tables
-    assert found["held"] >= 0.9
-    assert found["held_ratios"] >= 0.9
-    assert [after["trainings"] for after in found["after"]] == [1, 3, 5]  # of eight models, three are left
-    assert all(after["held"] >= 0.9 and after["held_ratios"] >= 0.9 for after in found["after"])
-    widths = [after["half_width"] for after in found["after"]]
+    output = run("proxy", "study", table(tmp_path, curves), "--proxy", "decoder_parameters", "--proxy", "quality_law")
+    assert output["tokens"] == max(row["tokens"] for row in curves)  # ranked after equal tokens
+    assert output["models"] == 8
+    assert output["own_data"]["law"] == "own-data-llama"
+    assert output["own_data"]["models"] == 8
+    assert output["own_data"]["left_out"] >= 8  # points that are in the law's tables
+    assert output["held"] >= 0.9
+    assert output["held_ratios"] >= 0.9
+    assert [after["trainings"] for after in output["after"]] == [1, 3, 5]  # of eight models, three are left
+    assert all(after["held"] >= 0.9 and after["held_ratios"] >= 0.9 for after in output["after"])
+    widths = [after["half_width"] for after in output["after"]]
     assert widths[0] > widths[1] > widths[2]
 
 
@@ -132,16 +132,16 @@ def test_a_study_asks_the_law_of_own_data_about_a_table(curves: list[Row], tmp_p
     [("lts_trained_wt103.jsonl", "backbone=gpt2", 200), ("hwgpt_owt_perplexity_s.csv.gz", "n_layer=12", 0)],
 )
 def test_a_study_without_tokens(file: str, condition: str, left_out: int) -> None:
-    found = run("proxy", "study", str(GOLDEN / file), "--where", condition, "--proxy", "decoder_parameters")
-    assert found["tokens"] is None
-    assert found["own_data"] == {"law": "own-data-gpt2", "models": 100, "left_out": left_out}
-    assert [after["trainings"] for after in found["after"]] == [1, 3, 5, 10]
-    for shares in (found, *found["after"]):
+    output = run("proxy", "study", str(GOLDEN / file), "--where", condition, "--proxy", "decoder_parameters")
+    assert output["tokens"] is None
+    assert output["own_data"] == {"law": "own-data-gpt2", "models": 100, "left_out": left_out}
+    assert [after["trainings"] for after in output["after"]] == [1, 3, 5, 10]
+    for shares in (output, *output["after"]):
         assert shares["held"] >= 0.9
         assert shares["held_ratios"] >= 0.9
 
 
 def test_a_study_of_what_no_law_is_about_has_no_shares(tmp_path: Path) -> None:
     rows = [{"decoder_parameters": size, "bleu": value} for size, value in ((1, 20.0), (2, 21.0), (3, 23.0))]
-    found = run("proxy", "study", table(tmp_path, rows), "--proxy", "decoder_parameters")
-    assert (found["held"], found["held_ratios"], found["after"], found["own_data"]) == (None, None, [], None)
+    output = run("proxy", "study", table(tmp_path, rows), "--proxy", "decoder_parameters")
+    assert (output["held"], output["held_ratios"], output["after"], output["own_data"]) == (None, None, [], None)

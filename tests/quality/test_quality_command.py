@@ -33,11 +33,11 @@ def test_laws_are_listed_and_shown() -> None:
 
 
 def test_a_model_is_predicted_with_what_it_is_of() -> None:
-    found = result_of("quality", "predict", "gpt2-small", "--law", OF_TABLES[0])
-    assert found["law"] == OF_TABLES[0]
-    assert found["low"] < found["perplexity"] < found["high"]
-    assert found["extrapolated"]
-    assert "log_d_model" in found["beyond"]
+    output = result_of("quality", "predict", "gpt2-small", "--law", OF_TABLES[0])
+    assert output["law"] == OF_TABLES[0]
+    assert output["low"] < output["perplexity"] < output["high"]
+    assert output["extrapolated"]
+    assert "log_d_model" in output["beyond"]
     other = result_of("quality", "predict", "gpt2-small", "--law", OF_TABLES[2])
     assert other["data"] == "OpenWebText"
     assert not {"log_d_model", "log_depth", "log_embedding"} & set(other["beyond"])
@@ -83,8 +83,8 @@ def test_a_prior_that_has_learnt_from_the_models_of_a_table_is_named(tmp_path: P
     )
     assert result_of("quality", "fit", str(table), "--prior", OF_TABLES[1], "--out", str(first))["note"] == ""
     assert result_of("quality", "fit", str(table), "--prior", OF_TABLES[0])["note"] == f"{OF_TABLES[0]} {said}"
-    found = result_of("quality", "fit", str(table), "--prior", str(first), "--out", str(again))
-    assert found["note"] == f"some {said}", "the name of the law in the file"
+    output = result_of("quality", "fit", str(table), "--prior", str(first), "--out", str(again))
+    assert output["note"] == f"some {said}", "the name of the law in the file"
 
 
 def test_a_law_is_fitted_kept_and_used(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_law_is_fitted_kept_and_used(tmp_path: Path) -> None:
     lines = [line for line in Path(LTS).read_text().splitlines() if '"backbone":"txl"' in line][:25]
     some.write_text("\n".join(lines))
     law = tmp_path / "mine.json"
-    found = result_of(
+    output = result_of(
         "quality",
         "fit",
         str(some),
@@ -105,15 +105,15 @@ def test_a_law_is_fitted_kept_and_used(tmp_path: Path) -> None:
         "--data",
         "WikiText-103",
     )
-    assert (found["name"], found["prior"], found["table_models"], found["family"]) == (
+    assert (output["name"], output["prior"], output["table_models"], output["family"]) == (
         "mine",
         OF_TABLES[0],
         25,
         "transformer-xl",
     )
-    assert found["folds"]["models"] == 25
-    assert found["folds"]["spearman"] > 0.95
-    assert 0 < found["folds"]["held"] <= 1
+    assert output["folds"]["models"] == 25
+    assert output["folds"]["spearman"] > 0.95
+    assert 0 < output["folds"]["held"] <= 1
     assert result_of("quality", "show", str(law))["prior"]["name"] == OF_TABLES[0]
     shown = run("quality", "show", str(law))
     assert "data: WikiText-103" in shown

@@ -3,9 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from lease_world import World
+from leasing import Leasing, SentTasks
 from simulated_agent import SimulatedAgent
-from simulated_pool import Pool, settings_for
+from simulated_pool import Pool, pool_of
 from simulated_service import Service
 from simulated_trainings import Trainings
 
@@ -13,16 +13,16 @@ from edgefront.core.store.database import Database
 
 
 @pytest.fixture
-def sent(database: Database) -> list[tuple[str, dict[str, object]]]:
+def sent_tasks(database: Database) -> SentTasks:
     """The tasks that were sent."""
-    found: list[tuple[str, dict[str, object]]] = []
+    found: SentTasks = []
     database.send = lambda task, arguments: found.append((task, arguments))
     return found
 
 
 @pytest.fixture
-def world(database: Database, sent: list[tuple[str, dict[str, object]]]) -> World:
-    return World(database)
+def leasing(database: Database, sent_tasks: SentTasks) -> Leasing:
+    return Leasing(database)
 
 
 @pytest.fixture
@@ -36,8 +36,13 @@ def agent(service: Service) -> SimulatedAgent:
 
 
 @pytest.fixture
+def pool(database: Database, tmp_path: Path) -> Pool:
+    """A pool of trainings whose worker has four GPUs."""
+    return pool_of(database, tmp_path, gpus=4)
+
+
+@pytest.fixture
 def trainings(service: Service, tmp_path: Path) -> Trainings:
-    url = service.database.url.render_as_string(hide_password=False)
-    pool = Pool(service.database, settings_for(url, tmp_path))
+    pool = pool_of(service.database, tmp_path)
     pool.user = service.user
     return Trainings(pool)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from concurrency import at_once
 from databases import ON_BOTH
-from lease_world import START, World, facts
+from leasing import START, Leasing, facts
 
 from edgefront.core.common.errors import Conflict, Forbidden, Gone, NotFound, Unauthenticated
 from edgefront.core.measurement.plausible import CORE_GFLOPS
@@ -29,121 +29,121 @@ ADA = Principal("key_a", "ada", "ada", "user")
 NONCE = "n" * 43
 
 
-def admin(world: World) -> Principal:
+def admin(leasing: Leasing) -> Principal:
     """With a key in the database, which is looked at again where a secret is made."""
-    with world.write() as session:
-        secret = keys.create_key(session, name="root", owner="root", role="admin", now=world.now)[1]
-    return whoami(world, secret)
+    with leasing.write() as session:
+        secret = keys.create_key(session, name="root", owner="root", role="admin", now=leasing.now)[1]
+    return whoami(leasing, secret)
 
 
-def token(world: World, by: Principal = ROOT, **changes: int) -> tuple[str, str]:
-    with world.write() as session:
-        row, secret = devices.create_enrolment_token(session, by, EnrolmentTokenRequest(**changes), world.now)
+def token(leasing: Leasing, by: Principal = ROOT, **changes: int) -> tuple[str, str]:
+    with leasing.write() as session:
+        row, secret = devices.create_enrolment_token(session, by, EnrolmentTokenRequest(**changes), leasing.now)
         return row.id, secret
 
 
-def enrol(world: World, secret: str, name: str = "pi", **changes: Any) -> EnrolResponse:
+def enrol(leasing: Leasing, secret: str, name: str = "pi", **changes: Any) -> EnrolResponse:
     request = EnrolRequest.model_validate({"name": name, "device_class": "pi-5", "facts": facts(), **changes})
-    with world.write() as session:
-        return leases.enrol(session, secret, request, world.now)
+    with leasing.write() as session:
+        return leases.enrol(session, secret, request, leasing.now)
 
 
-def whoami(world: World, secret: str) -> Principal:
-    with world.database.read() as session:
-        return keys.authenticate(session, secret, world.now)
+def whoami(leasing: Leasing, secret: str) -> Principal:
+    with leasing.database.read() as session:
+        return keys.authenticate(session, secret, leasing.now)
 
 
-def test_a_token_is_traded_for_a_device_with_its_own_credential(world: World) -> None:
-    _, secret = token(world)
-    answer = enrol(world, secret)
-    principal = whoami(world, answer.credential)
+def test_a_token_is_traded_for_a_device_with_its_own_credential(leasing: Leasing) -> None:
+    _, secret = token(leasing)
+    answer = enrol(leasing, secret)
+    principal = whoami(leasing, answer.credential)
     assert (principal.device_id, principal.role, principal.owner) == (answer.device_id, "agent", "root")
-    with world.database.read() as session:
-        view = devices.view(session, devices.get_device(session, ADA, "pi"), world.now)
+    with leasing.database.read() as session:
+        view = devices.view(session, devices.get_device(session, ADA, "pi"), leasing.now)
     assert (view.id, view.device_class, view.online, view.leased) == (answer.device_id, "pi-5", False, 0)
     with pytest.raises(Unauthenticated, match="used up"):
-        enrol(world, secret, "second")
+        enrol(leasing, secret, "second")
 
 
-def test_tokens_have_uses_and_an_end(world: World) -> None:
-    id_, secret = token(world, uses=2, minutes=10)
-    enrol(world, secret, "one")
-    with world.database.read() as session:
+def test_tokens_have_uses_and_an_end(leasing: Leasing) -> None:
+    id_, secret = token(leasing, uses=2, minutes=10)
+    enrol(leasing, secret, "one")
+    with leasing.database.read() as session:
         (view,) = devices.list_enrolment_tokens(session, ROOT)
     assert (view.id, view.uses_left, view.token) == (id_, 1, None)
-    world.now = START + timedelta(minutes=10)
+    leasing.now = START + timedelta(minutes=10)
     with pytest.raises(Unauthenticated, match="expired"):
-        enrol(world, secret, "two")
-    id_, secret = token(world)
-    with world.write() as session:
-        devices.revoke_enrolment_token(session, ROOT, id_, world.now)
-        devices.revoke_enrolment_token(session, ROOT, id_, world.now)
+        enrol(leasing, secret, "two")
+    id_, secret = token(leasing)
+    with leasing.write() as session:
+        devices.revoke_enrolment_token(session, ROOT, id_, leasing.now)
+        devices.revoke_enrolment_token(session, ROOT, id_, leasing.now)
         with pytest.raises(NotFound):
-            devices.revoke_enrolment_token(session, ROOT, "enr_none", world.now)
+            devices.revoke_enrolment_token(session, ROOT, "enr_none", leasing.now)
     with pytest.raises(Unauthenticated, match="revoked"):
-        enrol(world, secret, "two")
+        enrol(leasing, secret, "two")
     for wrong in ("", "efe_nope", keys.new_secret("efk")):
         with pytest.raises(Unauthenticated):
-            enrol(world, wrong)
+            enrol(leasing, wrong)
 
 
-def again(world: World, device: str, by: Principal = ROOT) -> str:
+def again(leasing: Leasing, device: str, by: Principal = ROOT) -> str:
     """A token that enrols this device again."""
-    with world.write() as session:
-        return devices.reenrolment_token(session, by, device, ReenrolRequest(), world.now)[1]
+    with leasing.write() as session:
+        return devices.reenrolment_token(session, by, device, ReenrolRequest(), leasing.now)[1]
 
 
-def use(world: World, secret: str) -> Principal:
+def use(leasing: Leasing, secret: str) -> Principal:
     """What the first request with a credential does."""
-    found = whoami(world, secret)
+    found = whoami(leasing, secret)
     if found.pending:
-        with world.write() as session:
-            devices.first_used(session, found.key_id, world.now)
+        with leasing.write() as session:
+            devices.first_used(session, found.key_id, leasing.now)
     return found
 
 
 @ON_BOTH
-def test_a_token_of_several_uses_takes_over_no_device(world: World) -> None:
-    id_, secret = token(world, uses=10)
-    first = enrol(world, secret, nonce=NONCE)
+def test_a_token_of_several_uses_takes_over_no_device(leasing: Leasing) -> None:
+    id_, secret = token(leasing, uses=10)
+    first = enrol(leasing, secret, nonce=NONCE)
 
     def refused(**changes: Any) -> None:
         for nonce in ({}, {"nonce": "another" * 4}, changes):
             with pytest.raises(Conflict, match="device reenrol"):
-                enrol(world, secret, **nonce)
+                enrol(leasing, secret, **nonce)
 
     refused()  # before the first use of its credential, though every user can read its name and facts
-    assert whoami(world, first.credential).device_id == first.device_id
-    lost = enrol(world, secret, nonce=NONCE)  # the same request again: its answer was lost
+    assert whoami(leasing, first.credential).device_id == first.device_id
+    lost = enrol(leasing, secret, nonce=NONCE)  # the same request again: its answer was lost
     assert lost.device_id == first.device_id
     with pytest.raises(Unauthenticated):
-        whoami(world, first.credential)
-    found = enrol(world, secret, nonce=NONCE, facts=facts(extra={CORE_GFLOPS: 41.5}))  # its agent started again
+        whoami(leasing, first.credential)
+    found = enrol(leasing, secret, nonce=NONCE, facts=facts(extra={CORE_GFLOPS: 41.5}))  # its agent started again
     assert found.device_id == first.device_id
-    use(world, found.credential)
+    use(leasing, found.credential)
     refused(nonce=NONCE)
-    world.tick(1000)
+    leasing.tick(1000)
     refused()
-    own = again(world, "pi")
+    own = again(leasing, "pi")
     refused()
-    back = enrol(world, own, nonce=NONCE)
+    back = enrol(leasing, own, nonce=NONCE)
     refused(nonce=NONCE)
-    assert use(world, back.credential).device_id == first.device_id
-    with world.write() as session:
-        leases.revoke_device(session, ROOT, "pi", world.now)
+    assert use(leasing, back.credential).device_id == first.device_id
+    with leasing.write() as session:
+        leases.revoke_device(session, ROOT, "pi", leasing.now)
     refused()
-    with world.database.read() as session:
+    with leasing.database.read() as session:
         assert {view.id: view.uses_left for view in devices.list_enrolment_tokens(session, ROOT)}[id_] == 9
         assert devices.get_device(session, ROOT, "pi").state == "revoked"
 
 
-def test_a_nonce_is_not_stored_and_no_nonce_is_no_answer(world: World) -> None:
-    secret = token(world, uses=2)[1]
-    enrol(world, secret, "old agent")
+def test_a_nonce_is_not_stored_and_no_nonce_is_no_answer(leasing: Leasing) -> None:
+    secret = token(leasing, uses=2)[1]
+    enrol(leasing, secret, "old agent")
     with pytest.raises(Conflict):
-        enrol(world, secret, "old agent")
-    enrol(world, secret, nonce=NONCE)
-    with world.database.read() as session:
+        enrol(leasing, secret, "old agent")
+    enrol(leasing, secret, nonce=NONCE)
+    with leasing.database.read() as session:
         assert NONCE not in {key.enrolment_nonce for key in session.query(ApiKey)}
     assert (
         "nonce" not in EnrolRequest.model_validate({"name": "pi", "device_class": "x", "facts": facts()}).model_dump()
@@ -151,188 +151,188 @@ def test_a_nonce_is_not_stored_and_no_nonce_is_no_answer(world: World) -> None:
 
 
 @ON_BOTH
-def test_of_tokens_that_enrol_one_name_at_once_one_does(world: World) -> None:
-    secrets = [token(world)[1] for _ in range(12)]
+def test_of_tokens_that_enrol_one_name_at_once_one_does(leasing: Leasing) -> None:
+    secrets = [token(leasing)[1] for _ in range(12)]
 
     def tried(secret: str) -> str:
         try:
-            return enrol(world, secret).device_id
+            return enrol(leasing, secret).device_id
         except Conflict as error:
             return str(error.field)
 
     found = at_once(*(partial(tried, secret) for secret in secrets))
-    [device] = world.rows(Device)
+    [device] = leasing.rows(Device)
     assert sorted(found) == [device.id, *["name"] * 11]
 
 
 @ON_BOTH
-def test_a_lost_credential_is_replaced_by_a_token_for_the_device(world: World) -> None:
-    first = enrol(world, token(world)[1])
-    use(world, first.credential)
-    world.claim(first.device_id)  # seen now
-    secret = again(world, "pi")
+def test_a_lost_credential_is_replaced_by_a_token_for_the_device(leasing: Leasing) -> None:
+    first = enrol(leasing, token(leasing)[1])
+    use(leasing, first.credential)
+    leasing.claim(first.device_id)  # seen now
+    secret = again(leasing, "pi")
     with pytest.raises(Conflict, match="online"):
-        enrol(world, secret)
+        enrol(leasing, secret)
     with pytest.raises(Conflict, match="for the device 'pi'"):
-        enrol(world, secret, "another")
-    world.tick(61)
-    second = enrol(world, secret)  # the refused tries used nothing up
+        enrol(leasing, secret, "another")
+    leasing.tick(61)
+    second = enrol(leasing, secret)  # the refused tries used nothing up
     assert second.device_id == first.device_id
-    assert use(world, second.credential).device_id == first.device_id
+    assert use(leasing, second.credential).device_id == first.device_id
     with pytest.raises(Unauthenticated):
-        whoami(world, first.credential)
+        whoami(leasing, first.credential)
     with pytest.raises(Unauthenticated, match="used up"):
-        enrol(world, secret)
+        enrol(leasing, secret)
 
 
-def test_an_enrolment_whose_answer_was_lost_is_answered_again(world: World) -> None:
-    id_, secret = token(world)
-    lost = enrol(world, secret)
-    found = enrol(world, secret)
+def test_an_enrolment_whose_answer_was_lost_is_answered_again(leasing: Leasing) -> None:
+    id_, secret = token(leasing)
+    lost = enrol(leasing, secret)
+    found = enrol(leasing, secret)
     assert found.device_id == lost.device_id
     with pytest.raises(Unauthenticated):
-        whoami(world, lost.credential)
+        whoami(leasing, lost.credential)
     with pytest.raises(Conflict):
-        enrol(world, token(world)[1])  # only for the same token
-    use(world, found.credential)
+        enrol(leasing, token(leasing)[1])  # only for the same token
+    use(leasing, found.credential)
     with pytest.raises(Unauthenticated, match="used up"):
-        enrol(world, secret)
-    with world.database.read() as session:
+        enrol(leasing, secret)
+    with leasing.database.read() as session:
         assert {view.id: view.uses_left for view in devices.list_enrolment_tokens(session, ROOT)}[id_] == 0
 
 
-def test_a_revoked_device_comes_back_by_a_token_for_it(world: World) -> None:
-    first = enrol(world, token(world)[1])
-    use(world, first.credential)
-    with world.write() as session:
-        leases.revoke_device(session, ROOT, first.device_id, world.now)
+def test_a_revoked_device_comes_back_by_a_token_for_it(leasing: Leasing) -> None:
+    first = enrol(leasing, token(leasing)[1])
+    use(leasing, first.credential)
+    with leasing.write() as session:
+        leases.revoke_device(session, ROOT, first.device_id, leasing.now)
         for verb in (devices.drain_device, devices.activate_device):
             with pytest.raises(Gone):
-                verb(session, ROOT, first.device_id, world.now)
+                verb(session, ROOT, first.device_id, leasing.now)
     with pytest.raises(Gone):
-        whoami(world, first.credential)
-    second = enrol(world, again(world, "pi"))
+        whoami(leasing, first.credential)
+    second = enrol(leasing, again(leasing, "pi"))
     assert second.device_id == first.device_id
-    assert use(world, second.credential).device_id == first.device_id
+    assert use(leasing, second.credential).device_id == first.device_id
 
 
 @ON_BOTH
-def test_revoking_releases_its_launches_without_an_attempt(world: World) -> None:
-    device, (launch,) = world.device(), world.launches(1)
-    world.start(device, world.claim(device).items[0])
-    with world.write() as session:
-        leases.revoke_device(session, ROOT, "bench", world.now)
-        leases.revoke_device(session, ROOT, "bench", world.now)
-    assert (world.launch(launch).state, world.launch(launch).attempts) == ("wanted", 0)
+def test_revoking_releases_its_launches_without_an_attempt(leasing: Leasing) -> None:
+    device, (launch,) = leasing.device(), leasing.launches(1)
+    leasing.start(device, leasing.claim(device).items[0])
+    with leasing.write() as session:
+        leases.revoke_device(session, ROOT, "bench", leasing.now)
+        leases.revoke_device(session, ROOT, "bench", leasing.now)
+    assert (leasing.launch(launch).state, leasing.launch(launch).attempts) == ("wanted", 0)
 
 
 @ON_BOTH
-def test_revoking_a_device_ends_the_tokens_made_for_it(world: World) -> None:
-    first = enrol(world, token(world)[1])
-    use(world, first.credential)
-    world.tick(1000)
-    older, newer = again(world, "pi"), again(world, "pi")
+def test_revoking_a_device_ends_the_tokens_made_for_it(leasing: Leasing) -> None:
+    first = enrol(leasing, token(leasing)[1])
+    use(leasing, first.credential)
+    leasing.tick(1000)
+    older, newer = again(leasing, "pi"), again(leasing, "pi")
     with pytest.raises(Unauthenticated, match="revoked"):
-        enrol(world, older)  # a newer one takes its place
-    with world.write() as session:
-        leases.revoke_device(session, ROOT, "pi", world.now)
+        enrol(leasing, older)  # a newer one takes its place
+    with leasing.write() as session:
+        leases.revoke_device(session, ROOT, "pi", leasing.now)
     with pytest.raises(Unauthenticated, match="revoked"):
-        enrol(world, newer)
-    assert enrol(world, again(world, "pi")).device_id == first.device_id
+        enrol(leasing, newer)
+    assert enrol(leasing, again(leasing, "pi")).device_id == first.device_id
 
 
 @ON_BOTH
-def test_an_owner_ends_a_token_for_their_device(world: World) -> None:
-    device = world.device()  # ada's
-    others = token(world)[0]
+def test_an_owner_ends_a_token_for_their_device(leasing: Leasing) -> None:
+    device = leasing.device()  # ada's
+    others = token(leasing)[0]
     bob = Principal("key_b", "bob", "bob", "user")
     itself = Principal("key_d", "bench", "ada", "agent", device)
-    with world.write() as session:
-        made, secret = devices.reenrolment_token(session, ADA, device, ReenrolRequest(), world.now)
+    with leasing.write() as session:
+        made, secret = devices.reenrolment_token(session, ADA, device, ReenrolRequest(), leasing.now)
         for asker, id_ in ((bob, made.id), (ADA, others), (ADA, "enr_none"), (itself, made.id)):
             with pytest.raises(Forbidden):
-                devices.revoke_enrolment_token(session, asker, id_, world.now)
-        devices.revoke_enrolment_token(session, ADA, made.id, world.now)
+                devices.revoke_enrolment_token(session, asker, id_, leasing.now)
+        devices.revoke_enrolment_token(session, ADA, made.id, leasing.now)
     with pytest.raises(Unauthenticated, match="revoked"):
-        enrol(world, secret, "bench")
+        enrol(leasing, secret, "bench")
 
 
-def test_what_ends_is_counted(world: World) -> None:
+def test_what_ends_is_counted(leasing: Leasing) -> None:
     def count() -> int:
-        with world.database.read() as session:
+        with leasing.database.read() as session:
             return access_queries.version(session)
 
     assert count() == 0
-    first = enrol(world, token(world)[1])
+    first = enrol(leasing, token(leasing)[1])
     assert count() == 0
-    use(world, first.credential)
+    use(leasing, first.credential)
     before = count()
-    with world.write() as session:
-        leases.revoke_device(session, ROOT, "pi", world.now)
+    with leasing.write() as session:
+        leases.revoke_device(session, ROOT, "pi", leasing.now)
     assert count() == before + 1
-    with world.write() as session:
-        key, _ = keys.create_key(session, name="a", owner="a", role="user", now=world.now)
-        keys.revoke_key(session, ROOT, key.id, world.now)
-        keys.revoke_key(session, ROOT, key.id, world.now)
+    with leasing.write() as session:
+        key, _ = keys.create_key(session, name="a", owner="a", role="user", now=leasing.now)
+        keys.revoke_key(session, ROOT, key.id, leasing.now)
+        keys.revoke_key(session, ROOT, key.id, leasing.now)
     assert count() == before + 2
 
 
 @ON_BOTH
-def test_who_may_do_what_to_a_device(world: World) -> None:
-    device = world.device()  # ada's
+def test_who_may_do_what_to_a_device(leasing: Leasing) -> None:
+    device = leasing.device()  # ada's
     bob = Principal("key_b", "bob", "bob", "user")
     another = Principal("key_d", "other", "ada", "agent", "dev_other")
-    with world.write() as session:
-        assert devices.drain_device(session, ADA, device, world.now).state == "draining"
-        assert devices.activate_device(session, ROOT, "bench", world.now).state == "active"
+    with leasing.write() as session:
+        assert devices.drain_device(session, ADA, device, leasing.now).state == "draining"
+        assert devices.activate_device(session, ROOT, "bench", leasing.now).state == "active"
         assert devices.get_device(session, bob, device).id == device
         with pytest.raises(Forbidden):
-            devices.reenrolment_token(session, bob, device, ReenrolRequest(), world.now)
-        assert devices.reenrolment_token(session, ADA, device, ReenrolRequest(), world.now)[0].device_id == device
+            devices.reenrolment_token(session, bob, device, ReenrolRequest(), leasing.now)
+        assert devices.reenrolment_token(session, ADA, device, ReenrolRequest(), leasing.now)[0].device_id == device
         for verb in (devices.drain_device, devices.revoke_device):
             with pytest.raises(Forbidden):
-                verb(session, bob, device, world.now)
+                verb(session, bob, device, leasing.now)
             with pytest.raises(NotFound):
-                verb(session, another, device, world.now)
+                verb(session, another, device, leasing.now)
         with pytest.raises(NotFound):
             devices.get_device(session, ADA, "nobody")
         with pytest.raises(Forbidden):
-            devices.list_devices(session, another, world.now)
+            devices.list_devices(session, another, leasing.now)
         with pytest.raises(Forbidden):
             devices.list_enrolment_tokens(session, ADA)
     with pytest.raises(Forbidden):
-        token(world, by=ADA)
+        token(leasing, by=ADA)
 
 
 @ON_BOTH
-def test_devices_are_paged_in_the_order_of_their_enrolment(world: World) -> None:
-    made = [world.device(f"device {index}") for index in range(5)]
-    world.launches(3)
-    world.claim(made[0])
-    with world.database.read() as session:
-        first = devices.list_devices(session, ADA, world.now, limit=2)
-        second = devices.list_devices(session, ADA, world.now, cursor=first.next_cursor, limit=3)
+def test_devices_are_paged_in_the_order_of_their_enrolment(leasing: Leasing) -> None:
+    made = [leasing.device(f"device {index}") for index in range(5)]
+    leasing.launches(3)
+    leasing.claim(made[0])
+    with leasing.database.read() as session:
+        first = devices.list_devices(session, ADA, leasing.now, limit=2)
+        second = devices.list_devices(session, ADA, leasing.now, cursor=first.next_cursor, limit=3)
     assert [view.id for view in (*first.items, *second.items)] == made
     assert second.next_cursor is None
     assert (first.items[0].leased, first.items[0].online, first.items[1].online) == (3, True, False)
 
 
-def test_agents_of_another_protocol_version_are_refused(world: World) -> None:
+def test_agents_of_another_protocol_version_are_refused(leasing: Leasing) -> None:
     devices.check_protocol_version(PROTOCOL_VERSION)
     for version, culprit in ((PROTOCOL_VERSION + 1, "server"), (PROTOCOL_VERSION - 1, "agent"), (0, "agent")):
         with pytest.raises(Conflict, match=f"update the {culprit}"):
-            enrol(world, token(world)[1], protocol_version=version)
-    assert world.rows(Device) == []
+            enrol(leasing, token(leasing)[1], protocol_version=version)
+    assert leasing.rows(Device) == []
 
 
-def test_the_embedded_agent_gets_a_token_for_its_device(world: World, tmp_path: Path) -> None:
+def test_the_embedded_agent_gets_a_token_for_its_device(leasing: Leasing, tmp_path: Path) -> None:
     def given() -> str:
-        EmbeddedService._enrolment_token(world.database, ROOT, tmp_path / "token")
+        EmbeddedService._enrolment_token(leasing.database, ROOT, tmp_path / "token")
         return (tmp_path / "token").read_text().strip()
 
-    with world.database.read() as session:
-        world.now = world.database.now(session)
-    first = enrol(world, given(), DEVICE)
-    use(world, first.credential)
-    second = enrol(world, given(), DEVICE)  # its folder was lost
+    with leasing.database.read() as session:
+        leasing.now = leasing.database.now(session)
+    first = enrol(leasing, given(), DEVICE)
+    use(leasing, first.credential)
+    second = enrol(leasing, given(), DEVICE)  # its folder was lost
     assert second.device_id == first.device_id

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 
-import lease_world
+import leasing
 import pytest
 from databases import ON_BOTH
 from hypothesis import given
@@ -32,14 +32,14 @@ USER = Principal("key_1", "ann", "ann", "user")
 REFERENCE = {"proxy": 0.0, "proxy_scale": 8.0, "latency_ms": 9.0, "memory_bytes": 9.0}
 
 
-class World:
+class Frontier:
     """One target with `size` candidates that wait; proxies repeat so that ties happen."""
 
     def __init__(
         self, database: Database, size: int, limits: dict[str, float] | None = None, epsilon: float = 0.0
     ) -> None:
         self.database, self.epsilon = database, epsilon
-        rows = lease_world.World(database, NOW)
+        rows = leasing.Leasing(database, NOW)
         self.target_id = rows.target()
         with database.write() as session:
             target = session.get_one(Target, self.target_id)
@@ -139,43 +139,43 @@ def test_flags_equal_brute_force_after_any_sequence(
     path.write_bytes(sqlite_template.read_bytes())  # type: ignore[attr-defined]
     database = Database(f"sqlite:///{path}")
     try:
-        world = World(database, 12, {"latency_ms": limit} if limit else None, epsilon)
+        frontier = Frontier(database, 12, {"latency_ms": limit} if limit else None, epsilon)
         for news in rounds:
-            world.settle({world.ids[number]: result for number, result in news.items()})
-            world.check()
+            frontier.settle({frontier.ids[number]: result for number, result in news.items()})
+            frontier.check()
     finally:
         database.dispose()
 
 
 @ON_BOTH
 def test_what_differs_by_less_than_the_error_of_measurement_is_one_point(database: Database) -> None:
-    world = World(database, 4, epsilon=0.01)
-    same = {id_: ("measured", 10.0 + n / 1000, 1000) for n, id_ in enumerate(world.ids[1:])}
-    world.settle({world.ids[0]: ("measured", 8.0, 1000), **same})  # type: ignore[dict-item]
-    world.check()
+    frontier = Frontier(database, 4, epsilon=0.01)
+    same = {id_: ("measured", 10.0 + n / 1000, 1000) for n, id_ in enumerate(frontier.ids[1:])}
+    frontier.settle({frontier.ids[0]: ("measured", 8.0, 1000), **same})  # type: ignore[dict-item]
+    frontier.check()
     with database.read() as session:
-        view = frontier_view(session, USER, world.job_id)
+        view = frontier_view(session, USER, frontier.job_id)
         assert view.epsilon == 0.01
         assert [point.proxy for point in view.points] == [1.0, 4.0], "of three of one latency the largest"
     with database.write() as session:
-        for row in session.scalars(select(Candidate).where(Candidate.id.in_(world.ids))):
+        for row in session.scalars(select(Candidate).where(Candidate.id.in_(frontier.ids))):
             row.proxy = 4.0
-    world.settle(same)  # type: ignore[arg-type]
-    world.check()
+    frontier.settle(same)  # type: ignore[arg-type]
+    frontier.check()
     with database.read() as session:
-        assert [point.latency_ms for point in frontier_view(session, USER, world.job_id).points] == [8.0]
+        assert [point.latency_ms for point in frontier_view(session, USER, frontier.job_id).points] == [8.0]
 
 
 @ON_BOTH
 def test_the_baseline_is_shown_beside_the_frontier(database: Database) -> None:
-    world = World(database, 3)
-    world.settle({world.baseline: ("measured", 4.0, 4)})
-    world.settle({id_: ("measured", 1.0 + number, 3 - number) for number, id_ in enumerate(world.ids)})
-    world.check()
+    frontier = Frontier(database, 3)
+    frontier.settle({frontier.baseline: ("measured", 4.0, 4)})
+    frontier.settle({id_: ("measured", 1.0 + number, 3 - number) for number, id_ in enumerate(frontier.ids)})
+    frontier.check()
     with database.read() as session:
-        view = frontier_view(session, USER, world.job_id)
-        assert world.baseline not in {point.id for point in view.points}
-        assert [point.id for point in view.baseline] == [world.baseline]
+        view = frontier_view(session, USER, frontier.job_id)
+        assert frontier.baseline not in {point.id for point in view.points}
+        assert [point.id for point in view.baseline] == [frontier.baseline]
         assert view.baseline[0].versus_baseline is None
         assert [point.decoder_parameters for point in view.points] == [1, 2, 3]
         versus = view.points[0].versus_baseline
@@ -186,10 +186,10 @@ def test_the_baseline_is_shown_beside_the_frontier(database: Database) -> None:
 
 
 def test_by_perplexity_it_is_the_frontier_of_the_models_trained_in_the_same_way(database: Database) -> None:
-    world = World(database, 6)
+    frontier = Frontier(database, 6)
     mb = 10**6
-    world.settle({id_: ("measured", 10.0 * (n + 1), (n + 1) * mb) for n, id_ in enumerate(world.ids)})
-    world.settle({world.baseline: ("measured", 5.0, mb)})
+    frontier.settle({id_: ("measured", 10.0 * (n + 1), (n + 1) * mb) for n, id_ in enumerate(frontier.ids)})
+    frontier.settle({frontier.baseline: ("measured", 5.0, mb)})
 
     def score(number: int, value: float, recipe: dict[str, str] | None = None, **changes: str) -> None:
         details = {"recipe": "quick", **(recipe or {})}
@@ -200,7 +200,7 @@ def test_by_perplexity_it_is_the_frontier_of_the_models_trained_in_the_same_way(
             )
 
     with database.read() as session:
-        nothing = frontier_view(session, USER, world.job_id, by="perplexity")
+        nothing = frontier_view(session, USER, frontier.job_id, by="perplexity")
     assert (nothing.points, nothing.trained) == ((), ())
     # Worse than a quicker one, better than it, an older score beside a newer one, and one that is measured on nothing.
     for number, value in ((0, 40.0), (1, 50.0), (2, 30.0), (4, 20.0), (4, 25.0)):
@@ -211,41 +211,41 @@ def test_by_perplexity_it_is_the_frontier_of_the_models_trained_in_the_same_way(
     score(3, 4.0, {"comparability_key": "longer"})
     score(6, 5.0)  # the baseline: shown, never on a frontier
     with database.read() as session:
-        view = frontier_view(session, USER, world.job_id, by="perplexity")
-        assert [point.id for point in view.points] == [world.ids[n] for n in (0, 2, 4)]
+        view = frontier_view(session, USER, frontier.job_id, by="perplexity")
+        assert [point.id for point in view.points] == [frontier.ids[n] for n in (0, 2, 4)]
         assert {score.candidate_id: score.perplexity for score in view.trained} == {
-            **{world.ids[n]: value for n, value in ((0, 40.0), (1, 50.0), (2, 30.0), (4, 25.0))},
-            world.baseline: 5.0,
+            **{frontier.ids[n]: value for n, value in ((0, 40.0), (1, 50.0), (2, 30.0), (4, 25.0))},
+            frontier.baseline: 5.0,
         }
-        within = frontier_view(session, USER, world.job_id, by="perplexity", limits=Limits(latency_ms=30.0))
-        assert [point.id for point in within.points] == [world.ids[n] for n in (0, 2)]
-        named = frontier_view(session, USER, world.job_id, by="perplexity", dataset="other")
-        assert [point.id for point in named.points] == [world.ids[3]]
-        by_proxy = frontier_view(session, USER, world.job_id)
+        within = frontier_view(session, USER, frontier.job_id, by="perplexity", limits=Limits(latency_ms=30.0))
+        assert [point.id for point in within.points] == [frontier.ids[n] for n in (0, 2)]
+        named = frontier_view(session, USER, frontier.job_id, by="perplexity", dataset="other")
+        assert [point.id for point in named.points] == [frontier.ids[3]]
+        by_proxy = frontier_view(session, USER, frontier.job_id)
         assert by_proxy.trained == view.trained
         assert by_proxy.summary == view.summary
 
 
 @ON_BOTH
 def test_the_clock_starts_with_a_launch_of_its_own(database: Database) -> None:
-    world = World(database, 2)
-    world.settle({world.ids[0]: ("measured", 1.0, 1)}, NOW - timedelta(days=1))
+    frontier = Frontier(database, 2)
+    frontier.settle({frontier.ids[0]: ("measured", 1.0, 1)}, NOW - timedelta(days=1))
     with database.read() as session:
-        assert session.get_one(Target, world.target_id).started_at is None
+        assert session.get_one(Target, frontier.target_id).started_at is None
     later = NOW + timedelta(minutes=1)
-    world.settle({world.ids[1]: ("measured", 1.0, 1)}, later)
-    world.settle({world.ids[1]: ("measured", 1.5, 1)}, later + timedelta(minutes=1))
+    frontier.settle({frontier.ids[1]: ("measured", 1.0, 1)}, later)
+    frontier.settle({frontier.ids[1]: ("measured", 1.5, 1)}, later + timedelta(minutes=1))
     with database.read() as session:
-        assert session.get_one(Target, world.target_id).started_at == later
+        assert session.get_one(Target, frontier.target_id).started_at == later
 
 
 def test_a_report_looks_at_the_frontier_alone(sqlite_url: str, open_database: Callable[..., Database]) -> None:
     """The rows that a report reads do not grow with the candidates, unless a member got worse."""
     database = open_database(sqlite_url)
-    world = World(database, 300)
+    frontier = Frontier(database, 300)
     # Everything but the first seven is dominated by them.
-    news = {id_: ("measured", 1.0 if n < 7 else 5.0, 1 if n < 7 else 5) for n, id_ in enumerate(world.ids[:-1])}
-    world.settle(news)  # type: ignore[arg-type]
+    news = {id_: ("measured", 1.0 if n < 7 else 5.0, 1 if n < 7 else 5) for n, id_ in enumerate(frontier.ids[:-1])}
+    frontier.settle(news)  # type: ignore[arg-type]
     fetched = itertools.count()
 
     @event.listens_for(Candidate, "load")
@@ -253,12 +253,12 @@ def test_a_report_looks_at_the_frontier_alone(sqlite_url: str, open_database: Ca
         next(fetched)
 
     try:
-        world.settle({world.ids[-1]: ("measured", 6.0, 6)})
-        world.settle({world.ids[0]: ("measured", 0.5, 1)})
+        frontier.settle({frontier.ids[-1]: ("measured", 6.0, 6)})
+        frontier.settle({frontier.ids[0]: ("measured", 0.5, 1)})
     finally:
         event.remove(Candidate, "load", loaded)
     assert next(fetched) <= 4
-    world.check()
+    frontier.check()
 
 
 def test_no_frontier_while_the_stock_models_are_measured() -> None:

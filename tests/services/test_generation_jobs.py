@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from databases import ON_BOTH
-from lease_world import World, done, facts
+from leasing import Leasing, done, facts
 from simulated_agent import SimulatedAgent, by_generation
 from simulated_service import GENERATE, Service, generation_request
 from sqlalchemy import select
@@ -46,43 +46,43 @@ def generated(latency_ms: float, energy: float | None = None) -> LaunchResult:
     return done(latency_ms).model_copy(update={"generation": made})
 
 
-def test_settling_takes_the_median_of_each_time_over_launches(world: World) -> None:
-    device = world.device(modes=["generate"])
-    target = world.target(protocol=PROTOCOL)
-    world.candidate(target, launches=3)
+def test_settling_takes_the_median_of_each_time_over_launches(leasing: Leasing) -> None:
+    device = leasing.device(modes=["generate"])
+    target = leasing.target(protocol=PROTOCOL)
+    leasing.candidate(target, launches=3)
     results = (generated(10.0), generated(30.0, energy=4.0), generated(20.0, energy=6.0))
-    world.report(device, *zip(world.claim(device).items, results, strict=True))
-    for row in (*world.rows(Measurement), *world.rows(Candidate)):
+    leasing.report(device, *zip(leasing.claim(device).items, results, strict=True))
+    for row in (*leasing.rows(Measurement), *leasing.rows(Candidate)):
         assert (row.latency_ms, row.first_token_ms, row.token_ms, row.total_ms) == (20.0, 5.0, 1.0, 20.0)
         assert (row.tokens_per_s, row.energy_token_mj) == (pytest.approx(800.0), 5.0)
 
 
-def test_a_report_has_times_if_and_only_if_its_launch_generates(world: World) -> None:
-    device = world.device(modes=["forward", "generate"])
-    world.launches(1, world.target(protocol=PROTOCOL))
-    item = world.claim(device).items[0]
+def test_a_report_has_times_if_and_only_if_its_launch_generates(leasing: Leasing) -> None:
+    device = leasing.device(modes=["forward", "generate"])
+    leasing.launches(1, leasing.target(protocol=PROTOCOL))
+    item = leasing.claim(device).items[0]
     with pytest.raises(InvalidInput, match="must contain the times") as told:
-        world.append(device, (item, done(3.0)))
+        leasing.append(device, (item, done(3.0)))
     assert told.value.field == "reports.0.result.generation"
-    world.append(device, (item, generated(3.0)))
-    world.launches(1)
-    item = world.claim(device).items[0]
+    leasing.append(device, (item, generated(3.0)))
+    leasing.launches(1)
+    item = leasing.claim(device).items[0]
     with pytest.raises(InvalidInput, match="omit the generations"):
-        world.append(device, (item, generated(3.0)))
-    world.report(device, (item, done(12.0)))
-    row = next(row for row in world.rows(Candidate) if row.latency_ms == 12.0)
+        leasing.append(device, (item, generated(3.0)))
+    leasing.report(device, (item, done(12.0)))
+    row = next(row for row in leasing.rows(Candidate) if row.latency_ms == 12.0)
     assert (row.first_token_ms, row.token_ms, row.tokens_per_s) == (None, None, None)
 
 
 @ON_BOTH
-def test_an_agent_that_does_not_know_the_mode_is_given_no_such_launch(world: World) -> None:
-    device = world.device()
-    world.launches(1, world.target(protocol=PROTOCOL))
-    assert not world.claim(device).items
+def test_an_agent_that_does_not_know_the_mode_is_given_no_such_launch(leasing: Leasing) -> None:
+    device = leasing.device()
+    leasing.launches(1, leasing.target(protocol=PROTOCOL))
+    assert not leasing.claim(device).items
     newer = DeviceFacts.model_validate(facts(modes=["forward", "prefill", "decode", "generate"]))
-    with world.write() as session:
+    with leasing.write() as session:
         devices.update_facts(session, device, newer)
-    assert len(world.claim(device).items) == 1
+    assert len(leasing.claim(device).items) == 1
 
 
 def test_what_no_agent_there_can_run_and_limits_on_no_times_are_refused(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from simulated_pool import ARCHITECTURE, Pool, asked, settings_for
+from simulated_pool import ARCHITECTURE, Pool, asked
 from sqlalchemy import select
 
 from edgefront.core.architectures.architecture import Architecture
@@ -15,18 +13,12 @@ from edgefront.core.common.errors import InvalidInput
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings.claims import FinishedRun, RunReport, Score
 from edgefront.core.services.trainings.views import card_facts
-from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Evaluation, Training
 from edgefront.core.training.evaluation.model_card import forbids_derivatives
 from edgefront.core.training.run_folder import with_vocabulary
 
 CHILD = ARCHITECTURE | {"blocks": [{"kind": "attention", "n_head": 1, "d_head": 8}]}
 PLAIN: dict[str, Any] = {"overrides": {"steps": 3, "schedule": {"warmup": 0}}}
-
-
-@pytest.fixture
-def pool(sqlite_url: str, tmp_path: Path, open_database: Callable[..., Database]) -> Pool:
-    return Pool(open_database(sqlite_url), settings_for(sqlite_url, tmp_path))
 
 
 def done(pool: Pool, **changes: Any) -> str:

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from lease_world import World, crashed, done, out_of_memory
+from leasing import Leasing, crashed, done, out_of_memory
 from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
@@ -75,11 +75,11 @@ class LeaseLife(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         _empty(self.database)
-        self.world = World(self.database)
-        self.devices = [self.world.device("a"), self.world.device("b")]
+        self.leasing = Leasing(self.database)
+        self.devices = [self.leasing.device("a"), self.leasing.device("b")]
         self.time = 0.0
-        target = self.world.target(refinement=0.0, planned=LAUNCHES)
-        self.launches = {id_: ModelLaunch() for id_ in self.world.launches(LAUNCHES, target)}
+        target = self.leasing.target(refinement=0.0, planned=LAUNCHES)
+        self.launches = {id_: ModelLaunch() for id_ in self.leasing.launches(LAUNCHES, target)}
         self.leases: list[ModelLease] = []
         self.held: list[tuple[str, LaunchRow]] = []  # every item that was ever handed out
 
@@ -89,11 +89,11 @@ class LeaseLife(RuleBasedStateMachine):
     @rule(device=st.sampled_from([0, 1]), count=st.integers(1, 3))
     def claim(self, device: int, count: int) -> None:
         wanted = sorted(id_ for id_, launch in self.launches.items() if launch.state == "wanted")
-        response = self.world.claim(self.devices[device], count)
+        response = self.leasing.claim(self.devices[device], count)
         claimed = [item.id for item in response.items]
         assert claimed == wanted[:count]
         if response.items:
-            lease = ModelLease(self.devices[device], response, self.time + self.world.ttl_s)
+            lease = ModelLease(self.devices[device], response, self.time + self.leasing.ttl_s)
             self.leases.append(lease)
             for item in response.items:
                 launch = self.launches[item.id]
@@ -110,29 +110,29 @@ class LeaseLife(RuleBasedStateMachine):
         mine = launch.state == "leased" and launch.fence == item.fence and launch.lease is not None
         if mine and launch.lease is not None and self.alive(launch.lease):
             self.tick(0.001)  # no two starts at one instant
-            self.world.start(device, item)
+            self.leasing.start(device, item)
             if item.id not in launch.lease.started:
                 launch.lease.started.append(item.id)
         else:
             with pytest.raises(Conflict):
-                self.world.start(device, item)
+                self.leasing.start(device, item)
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data())
     def heartbeat(self, data: st.DataObject) -> None:
         lease = data.draw(st.sampled_from(self.leases))
         if self.alive(lease):
-            assert self.world.heartbeat(lease.device, lease.response) == ()
-            lease.expires = self.time + self.world.ttl_s
+            assert self.leasing.heartbeat(lease.device, lease.response) == ()
+            lease.expires = self.time + self.leasing.ttl_s
         else:
             with pytest.raises(Gone):
-                self.world.heartbeat(lease.device, lease.response)
+                self.leasing.heartbeat(lease.device, lease.response)
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
         lease = data.draw(st.sampled_from(self.leases))
-        self.world.release(lease.device, lease.response)
+        self.leasing.release(lease.device, lease.response)
         lease.ended = True
         for launch in self.launches.values():
             if launch.lease is lease:
@@ -142,11 +142,11 @@ class LeaseLife(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1.0, 20.0, 61.0]))
     def tick(self, seconds: float) -> None:
         self.time += seconds
-        self.world.tick(seconds)
+        self.leasing.tick(seconds)
 
     @rule()
     def sweep(self) -> None:
-        self.world.sweep()
+        self.leasing.sweep()
         for lease in self.leases:
             if self.alive(lease) or lease.ended:
                 continue
@@ -164,10 +164,10 @@ class LeaseLife(RuleBasedStateMachine):
     def lose_an_agent_while_it_measures(self, data: st.DataObject) -> None:
         lease, item = data.draw(st.sampled_from(list(self.measurable())))
         self.tick(0.001)
-        self.world.start(lease.device, item)
+        self.leasing.start(lease.device, item)
         if item.id not in lease.started:
             lease.started.append(item.id)
-        self.tick(2 * self.world.ttl_s)
+        self.tick(2 * self.leasing.ttl_s)
         self.sweep()
 
     def measurable(self) -> Iterator[tuple[ModelLease, LaunchRow]]:
@@ -181,7 +181,7 @@ class LeaseLife(RuleBasedStateMachine):
     def report(self, data: st.DataObject, kind: str) -> None:
         device, item = data.draw(st.sampled_from(self.held))
         expected = self._expected(self.launches[item.id], device, item.fence, kind)
-        assert self.world.outcomes(device, (item, RESULTS[kind])) == [expected]
+        assert self.leasing.outcomes(device, (item, RESULTS[kind])) == [expected]
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), kinds=st.lists(st.sampled_from(sorted(RESULTS)), min_size=2, max_size=4))
@@ -200,7 +200,7 @@ class LeaseLife(RuleBasedStateMachine):
             def write(self) -> Any:
                 return _dying(self.database)
 
-        World(Dying(self.database), now=self.world.now).report(device, *told)  # type: ignore[arg-type]
+        Leasing(Dying(self.database), now=self.leasing.now).report(device, *told)  # type: ignore[arg-type]
 
     def _expected(self, launch: ModelLaunch, device: str, fence: int, kind: str) -> str:
         if device not in launch.holders:

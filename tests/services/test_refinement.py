@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 from databases import statements
-from lease_world import World, done
+from leasing import Leasing, done
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance
@@ -15,28 +15,28 @@ from edgefront.core.services.search.stalled import stalled
 from edgefront.core.store.tables import Candidate, Job, Target
 
 
-def measured(world: World, device: str, target: str, *points: tuple[float, list[float]]) -> list[str]:
+def measured(leasing: Leasing, device: str, target: str, *points: tuple[float, list[float]]) -> list[str]:
     """Candidates with this proxy and these launches' latencies; returns their measurements."""
     made = []
     for proxy, latencies in points:
-        measurement, _ = world.candidate(target, proxy=proxy, launches=len(latencies))
-        items = world.claim(device).items
-        world.report(device, *((item, done(ms)) for item, ms in zip(items, latencies, strict=True)))
+        measurement, _ = leasing.candidate(target, proxy=proxy, launches=len(latencies))
+        items = leasing.claim(device).items
+        leasing.report(device, *((item, done(ms)) for item, ms in zip(items, latencies, strict=True)))
         made.append(measurement)
     return made
 
 
-def uncertain(world: World, target: str) -> list[str]:
-    with world.database.write() as session:
+def uncertain(leasing: Leasing, target: str) -> list[str]:
+    with leasing.database.write() as session:
         return refining.uncertain(session, session.get_one(Target, target))
 
 
-def test_only_points_that_may_be_on_the_frontier_are_uncertain(world: World) -> None:
-    device, target = world.device(), world.target(refinement=2.0, state="refining")
-    frontier, near, far = measured(world, device, target, (10.0, [10.0, 10.6]), (9.0, [10.35]), (8.0, [20.0]))
-    rows = {row.measurement_id: row.on_frontier for row in world.rows(Candidate)}
+def test_only_points_that_may_be_on_the_frontier_are_uncertain(leasing: Leasing) -> None:
+    device, target = leasing.device(), leasing.target(refinement=2.0, state="refining")
+    frontier, near, far = measured(leasing, device, target, (10.0, [10.0, 10.6]), (9.0, [10.35]), (8.0, [20.0]))
+    rows = {row.measurement_id: row.on_frontier for row in leasing.rows(Candidate)}
     assert rows == {frontier: True, near: False, far: False}
-    assert uncertain(world, target) == [frontier, near]
+    assert uncertain(leasing, target) == [frontier, near]
 
 
 @pytest.mark.parametrize(
@@ -49,27 +49,27 @@ def test_only_points_that_may_be_on_the_frontier_are_uncertain(world: World) -> 
     ],
 )
 def test_what_is_launched_again(
-    world: World, refinement: float, points: list[tuple[float, list[float]]], expected: list[int]
+    leasing: Leasing, refinement: float, points: list[tuple[float, list[float]]], expected: list[int]
 ) -> None:
-    device, target = world.device(), world.target(refinement=refinement, state="refining")
-    made = measured(world, device, target, *points)
-    assert uncertain(world, target) == [made[place] for place in expected]
+    device, target = leasing.device(), leasing.target(refinement=refinement, state="refining")
+    made = measured(leasing, device, target, *points)
+    assert uncertain(leasing, target) == [made[place] for place in expected]
 
 
-def test_baselines_are_made_as_certain_as_the_points_that_are_compared_with_them(world: World) -> None:
-    device, target = world.device(), world.target(refinement=2.0, state="refining")
-    baseline, _ = world.candidate(target, proxy=9.5, launches=2, role="baseline")
-    items = world.claim(device).items
-    world.report(device, *((item, done(ms)) for item, ms in zip(items, (30.0, 33.0), strict=True)))
-    (point,) = measured(world, device, target, (10.0, [10.0]))
-    assert uncertain(world, target) == [point, baseline]  # the fewest launches first
+def test_baselines_are_made_as_certain_as_the_points_that_are_compared_with_them(leasing: Leasing) -> None:
+    device, target = leasing.device(), leasing.target(refinement=2.0, state="refining")
+    baseline, _ = leasing.candidate(target, proxy=9.5, launches=2, role="baseline")
+    items = leasing.claim(device).items
+    leasing.report(device, *((item, done(ms)) for item, ms in zip(items, (30.0, 33.0), strict=True)))
+    (point,) = measured(leasing, device, target, (10.0, [10.0]))
+    assert uncertain(leasing, target) == [point, baseline]  # the fewest launches first
 
 
-def test_max_launches_ends_it(world: World) -> None:
+def test_max_launches_ends_it(leasing: Leasing) -> None:
     protocol = MeasurementProtocol(max_launches=2)
-    device, target = world.device(), world.target(refinement=5.0, state="refining", protocol=protocol)
-    measured(world, device, target, (10.0, [10.0, 12.0]))
-    assert uncertain(world, target) == []
+    device, target = leasing.device(), leasing.target(refinement=5.0, state="refining", protocol=protocol)
+    measured(leasing, device, target, (10.0, [10.0, 12.0]))
+    assert uncertain(leasing, target) == []
 
 
 def test_optimism_names_the_numbers_of_launches_that_are_not_precise_enough() -> None:
@@ -82,19 +82,19 @@ def test_optimism_names_the_numbers_of_launches_that_are_not_precise_enough() ->
     assert refining.optimism(protocol, LaunchVariance()) == {1: 1.0}
 
 
-def test_a_sweep_asks_as_much_of_twenty_timed_targets_as_of_one(world: World) -> None:
+def test_a_sweep_asks_as_much_of_twenty_timed_targets_as_of_one(leasing: Leasing) -> None:
     counts, targets = [], []
     for number in range(20):
-        targets.append(world.target(planned=4))
-        with world.write() as session:
+        targets.append(leasing.target(planned=4))
+        with leasing.write() as session:
             target = session.get_one(Target, targets[-1])
             job = session.get_one(Job, target.job_id)
-            target.started_at = world.now
+            target.started_at = leasing.now
             job.request = {**job.request, "budget": {**job.request["budget"], "minutes": 10}}
         if number in (0, 19):
-            with statements(world.database) as seen, world.database.read() as session:
-                stalled(session, world.now)
+            with statements(leasing.database) as seen, leasing.database.read() as session:
+                stalled(session, leasing.now)
             counts.append(len(seen))
     assert counts[0] == counts[1]
-    with world.database.read() as session:
-        assert set(targets) <= set(stalled(session, world.now + timedelta(minutes=10)))
+    with leasing.database.read() as session:
+        assert set(targets) <= set(stalled(session, leasing.now + timedelta(minutes=10)))

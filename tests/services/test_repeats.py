@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from lease_world import World, crashed, done, out_of_memory
+from leasing import Leasing, crashed, done, out_of_memory
 from sqlalchemy.orm import Session
 
 from edgefront.core.common.states import Purpose
@@ -18,54 +18,54 @@ from edgefront.core.store.tables import Candidate, Launch, Measurement, Target
 LIMIT_MS = 40.0
 
 
-def limited(world: World, **limits: float) -> str:
-    target = world.target()
-    with world.write() as session:
+def limited(leasing: Leasing, **limits: float) -> str:
+    target = leasing.target()
+    with leasing.write() as session:
         session.get_one(Target, target).limits = limits or {"latency_ms": LIMIT_MS}
     return target
 
 
-def measure(world: World, device: str, *results: LaunchResult) -> int:
+def measure(leasing: Leasing, device: str, *results: LaunchResult) -> int:
     """Reports these of the launches that come, one after the other; returns how many were made."""
     for made, result in enumerate(results):
-        items = world.claim(device, 1).items
+        items = leasing.claim(device, 1).items
         if not items:
             return made
-        world.report(device, (items[0], result))
+        leasing.report(device, (items[0], result))
     return len(results)
 
 
-def only(world: World) -> tuple[Candidate, Measurement]:
-    (candidate,), (measurement,) = world.rows(Candidate), world.rows(Measurement)
+def only(leasing: Leasing) -> tuple[Candidate, Measurement]:
+    (candidate,), (measurement,) = leasing.rows(Candidate), leasing.rows(Measurement)
     return candidate, measurement
 
 
-def may_advance(world: World, target: str) -> bool:
-    with world.database.read() as session:
-        return has_next_step(session, session.get_one(Target, target), world.now)
+def may_advance(leasing: Leasing, target: str) -> bool:
+    with leasing.database.read() as session:
+        return has_next_step(session, session.get_one(Target, target), leasing.now)
 
 
-def has_repeat(world: World, target: str) -> bool:
-    with world.database.read() as session:
+def has_repeat(leasing: Leasing, target: str) -> bool:
+    with leasing.database.read() as session:
         return demand.has_live_launch(session, session.get_one(Target, target), Purpose.REPEAT)
 
 
-def test_launches_that_differ_are_repeated_and_the_interval_covers_what_remains(world: World) -> None:
-    device, target = world.device(), world.target()
-    world.candidate(target, launches=2)
-    assert measure(world, device, done(10.0), done(16.0)) == 2
-    candidate, measurement = only(world)
+def test_launches_that_differ_are_repeated_and_the_interval_covers_what_remains(leasing: Leasing) -> None:
+    device, target = leasing.device(), leasing.target()
+    leasing.candidate(target, launches=2)
+    assert measure(leasing, device, done(10.0), done(16.0)) == 2
+    candidate, measurement = only(leasing)
     assert (candidate.state, candidate.latency_ms) == ("measured", 13.0)
     assert candidate.latency_half_width_ms is not None
     assert candidate.latency_ms - candidate.latency_half_width_ms < 10.0
     assert candidate.latency_ms + candidate.latency_half_width_ms > 16.0
-    assert not may_advance(world, target), "the search waits for it"
-    assert measure(world, device, *[done(10.2)] * 3) == MAX_REPEATED - 2
-    candidate, measurement = only(world)
+    assert not may_advance(leasing, target), "the search waits for it"
+    assert measure(leasing, device, *[done(10.2)] * 3) == MAX_REPEATED - 2
+    candidate, measurement = only(leasing)
     assert (measurement.launches, candidate.latency_ms) == (3, 10.2)
     assert candidate.latency_ms + (candidate.latency_half_width_ms or 0.0) > 16.0, "nobody is set aside"
-    assert [row.purpose for row in world.rows(Launch)].count(Purpose.REPEAT) == 1
-    assert may_advance(world, target)
+    assert [row.purpose for row in leasing.rows(Launch)].count(Purpose.REPEAT) == 1
+    assert may_advance(leasing, target)
 
 
 @pytest.mark.parametrize(
@@ -80,55 +80,55 @@ def test_launches_that_differ_are_repeated_and_the_interval_covers_what_remains(
     ],
 )
 def test_one_launch_near_a_limit_does_not_decide_on_a_depth(
-    world: World, role: str, first_ms: float, second_ms: float | None, state: str
+    leasing: Leasing, role: str, first_ms: float, second_ms: float | None, state: str
 ) -> None:
-    device, target = world.device(), limited(world)
-    world.candidate(target, role=role)
-    assert measure(world, device, done(first_ms)) == 1
-    assert has_repeat(world, target) == (second_ms is not None)
-    assert measure(world, device, *[done(second_ms or first_ms)] * 3) <= MAX_REPEATED - 1
-    candidate, measurement = only(world)
+    device, target = leasing.device(), limited(leasing)
+    leasing.candidate(target, role=role)
+    assert measure(leasing, device, done(first_ms)) == 1
+    assert has_repeat(leasing, target) == (second_ms is not None)
+    assert measure(leasing, device, *[done(second_ms or first_ms)] * 3) <= MAX_REPEATED - 1
+    candidate, measurement = only(leasing)
     assert candidate.state == state
     assert measurement.launches > 1 or second_ms is None
 
 
-def test_what_is_certain_is_not_launched_again(world: World) -> None:
+def test_what_is_certain_is_not_launched_again(leasing: Leasing) -> None:
     """Launches within the scatter of their device; and what is excluded by another limit, however near it is to one."""
-    device, target = world.device(), world.target()
-    world.candidate(target, launches=2)
-    assert measure(world, device, done(10.0), done(12.0), done(1.0)) == 2
-    world.candidate(limited(world, latency_ms=LIMIT_MS, memory_mb=1.0), role="baseline")
-    assert measure(world, device, done(41.0, memory=2 << 20), done(1.0)) == 1
-    assert world.rows(Candidate)[-1].state == "out_of_bounds"
+    device, target = leasing.device(), leasing.target()
+    leasing.candidate(target, launches=2)
+    assert measure(leasing, device, done(10.0), done(12.0), done(1.0)) == 2
+    leasing.candidate(limited(leasing, latency_ms=LIMIT_MS, memory_mb=1.0), role="baseline")
+    assert measure(leasing, device, done(41.0, memory=2 << 20), done(1.0)) == 1
+    assert leasing.rows(Candidate)[-1].state == "out_of_bounds"
 
 
-def test_a_second_launch_that_fails_leaves_the_first(world: World) -> None:
-    device, target = world.device(), limited(world)
-    world.candidate(target, role="baseline")
-    assert measure(world, device, done(42.0), *[crashed()] * LAUNCH_ATTEMPTS, done(1.0)) == 1 + LAUNCH_ATTEMPTS
-    candidate, measurement = only(world)
+def test_a_second_launch_that_fails_leaves_the_first(leasing: Leasing) -> None:
+    device, target = leasing.device(), limited(leasing)
+    leasing.candidate(target, role="baseline")
+    assert measure(leasing, device, done(42.0), *[crashed()] * LAUNCH_ATTEMPTS, done(1.0)) == 1 + LAUNCH_ATTEMPTS
+    candidate, measurement = only(leasing)
     assert (candidate.state, measurement.launches) == ("out_of_bounds", 1)
-    assert not has_repeat(world, target)
+    assert not has_repeat(leasing, target)
 
 
 @pytest.mark.parametrize("then", [out_of_memory(), done(10.0)], ids=["again", "not again"])
-def test_two_launches_say_that_a_model_is_infeasible(world: World, then: LaunchResult) -> None:
-    device, target = world.device(), world.target()
-    world.candidate(target)
-    assert measure(world, device, out_of_memory()) == 1
-    assert only(world)[0].state == "waiting"
-    assert measure(world, device, then, then) == MAX_INFEASIBLE - 1
-    assert only(world)[0].state == ("infeasible" if then.outcome == "infeasible" else "measured")
+def test_two_launches_say_that_a_model_is_infeasible(leasing: Leasing, then: LaunchResult) -> None:
+    device, target = leasing.device(), leasing.target()
+    leasing.candidate(target)
+    assert measure(leasing, device, out_of_memory()) == 1
+    assert only(leasing)[0].state == "waiting"
+    assert measure(leasing, device, then, then) == MAX_INFEASIBLE - 1
+    assert only(leasing)[0].state == ("infeasible" if then.outcome == "infeasible" else "measured")
 
 
-def test_what_failed_for_one_job_is_measured_for_the_next(world: World) -> None:
+def test_what_failed_for_one_job_is_measured_for_the_next(leasing: Leasing) -> None:
     """The device may have been broken; what is infeasible stays so."""
-    device, target = world.device(), world.target()
-    measurement, _ = world.candidate(target)
-    assert measure(world, device, *[crashed()] * LAUNCH_ATTEMPTS, crashed()) == LAUNCH_ATTEMPTS
-    assert only(world)[1].state == "failed"
-    later = world.target()
-    world.candidate(later, measurement=measurement, launches=0)
+    device, target = leasing.device(), leasing.target()
+    measurement, _ = leasing.candidate(target)
+    assert measure(leasing, device, *[crashed()] * LAUNCH_ATTEMPTS, crashed()) == LAUNCH_ATTEMPTS
+    assert only(leasing)[1].state == "failed"
+    later = leasing.target()
+    leasing.candidate(later, measurement=measurement, launches=0)
 
     def propose(session: Session) -> list[str]:
         row = session.get_one(Measurement, measurement)
@@ -137,5 +137,5 @@ def test_what_failed_for_one_job_is_measured_for_the_next(world: World) -> None:
         candidates = session.query(Candidate).filter(Candidate.target_id == later).all()
         return missing_launches(session, candidates, {each.id: each for each in found.values()}, 1)
 
-    with world.write() as session:
+    with leasing.write() as session:
         assert propose(session) == [measurement]

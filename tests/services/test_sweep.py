@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from databases import ON_BOTH
-from lease_world import World, done
+from leasing import Leasing, SentTasks, done
 from sqlalchemy import select
 
 from edgefront.core.services import tasks
@@ -15,69 +15,69 @@ from edgefront.core.services.measuring.stranded import KEEP_ENDED_LEASES
 from edgefront.core.store.tables import Candidate, Job, Lease, Measurement, Target, WebSession
 
 
-def test_the_third_loss_fails_it_and_moves_the_job_on(world: World, sent: list[tuple[str, dict[str, object]]]) -> None:
-    device, target = world.device(), world.target()
-    measurement, (launch,) = world.candidate(target)
+def test_the_third_loss_fails_it_and_moves_the_job_on(leasing: Leasing, sent_tasks: SentTasks) -> None:
+    device, target = leasing.device(), leasing.target()
+    measurement, (launch,) = leasing.candidate(target)
     for _ in range(3):
-        world.start(device, world.claim(device).items[0])
-        world.tick(world.ttl_s + 1)
-        sent.clear()
-        world.sweep()
-    assert (world.launch(launch).state, world.launch(launch).attempts) == ("failed", 3)
-    assert world.row(Measurement, measurement).state == "failed"
-    (candidate,) = world.rows(Candidate)
+        leasing.start(device, leasing.claim(device).items[0])
+        leasing.tick(leasing.ttl_s + 1)
+        sent_tasks.clear()
+        leasing.sweep()
+    assert (leasing.launch(launch).state, leasing.launch(launch).attempts) == ("failed", 3)
+    assert leasing.row(Measurement, measurement).state == "failed"
+    (candidate,) = leasing.rows(Candidate)
     assert candidate.state == "failed"
     assert "3 attempts; the last: the agent was lost" in candidate.reason
-    assert sent == [(tasks.ADVANCE, {"target_id": target})]
-    world.sweep()
-    assert world.launch(launch).attempts == 3
+    assert sent_tasks == [(tasks.ADVANCE, {"target_id": target})]
+    leasing.sweep()
+    assert leasing.launch(launch).attempts == 3
 
 
 @ON_BOTH
-def test_unneeded_launches_of_cancelled_and_deleted_jobs_are_cancelled(world: World) -> None:
-    gone, deleted, running = (world.target() for _ in range(3))
-    mine = world.launches(1, gone)[0]
-    measurement, (shared,) = world.candidate(gone)
-    world.candidate(running, measurement=measurement, launches=0)
-    kept, orphan = world.launches(1, running)[0], world.launches(1, deleted)[0]
-    world.set_job(gone, "cancelled")
-    with world.write() as session:
+def test_unneeded_launches_of_cancelled_and_deleted_jobs_are_cancelled(leasing: Leasing) -> None:
+    gone, deleted, running = (leasing.target() for _ in range(3))
+    mine = leasing.launches(1, gone)[0]
+    measurement, (shared,) = leasing.candidate(gone)
+    leasing.candidate(running, measurement=measurement, launches=0)
+    kept, orphan = leasing.launches(1, running)[0], leasing.launches(1, deleted)[0]
+    leasing.set_job(gone, "cancelled")
+    with leasing.write() as session:
         session.delete(session.get_one(Job, session.get_one(Target, deleted).job_id))
-    world.sweep()
-    states = [world.launch(id_).state for id_ in (mine, shared, kept, orphan)]
+    leasing.sweep()
+    states = [leasing.launch(id_).state for id_ in (mine, shared, kept, orphan)]
     assert states == ["cancelled", "wanted", "wanted", "cancelled"]
 
 
-def test_stalled_targets_are_sent_for_again(world: World, sent: list[tuple[str, dict[str, object]]]) -> None:
-    stalled, busy = world.target(), world.target()
-    world.launches(1, busy)
-    world.sweep()
-    assert sent == [(tasks.ADVANCE, {"target_id": stalled})]
+def test_stalled_targets_are_sent_for_again(leasing: Leasing, sent_tasks: SentTasks) -> None:
+    stalled, busy = leasing.target(), leasing.target()
+    leasing.launches(1, busy)
+    leasing.sweep()
+    assert sent_tasks == [(tasks.ADVANCE, {"target_id": stalled})]
 
 
 @ON_BOTH
-def test_ended_leases_are_forgotten_in_time(world: World) -> None:
-    device, target = world.device(), world.target()
-    world.launches(2, target)
-    first = world.claim(device, 1)
-    world.report(device, (first.items[0], done()))
-    second = world.claim(device, 1)
-    with world.write() as session:
-        demand.withdraw(session, [target], world.now)
-    world.tick(world.ttl_s + 1)
-    world.sweep()
-    assert {row.id for row in world.rows(Lease)} == {first.lease_id, second.lease_id}
-    assert world.launch(second.items[0].id).lease_id is None
-    world.tick(KEEP_ENDED_LEASES.total_seconds() + 1)
-    world.sweep()
-    assert world.rows(Lease) == []
+def test_ended_leases_are_forgotten_in_time(leasing: Leasing) -> None:
+    device, target = leasing.device(), leasing.target()
+    leasing.launches(2, target)
+    first = leasing.claim(device, 1)
+    leasing.report(device, (first.items[0], done()))
+    second = leasing.claim(device, 1)
+    with leasing.write() as session:
+        demand.withdraw(session, [target], leasing.now)
+    leasing.tick(leasing.ttl_s + 1)
+    leasing.sweep()
+    assert {row.id for row in leasing.rows(Lease)} == {first.lease_id, second.lease_id}
+    assert leasing.launch(second.items[0].id).lease_id is None
+    leasing.tick(KEEP_ENDED_LEASES.total_seconds() + 1)
+    leasing.sweep()
+    assert leasing.rows(Lease) == []
 
 
-def test_expired_browser_sessions_are_deleted(world: World) -> None:
-    with world.write() as session:
-        _, secret = keys.create_key(session, name="ada", owner="ada", role="user", now=world.now)
-        keys.open_web_session(session, keys.authenticate(session, secret, world.now), world.now)
-    world.now += keys.WEB_SESSION + timedelta(seconds=1)
-    world.sweep()
-    with world.database.read() as session:
+def test_expired_browser_sessions_are_deleted(leasing: Leasing) -> None:
+    with leasing.write() as session:
+        _, secret = keys.create_key(session, name="ada", owner="ada", role="user", now=leasing.now)
+        keys.open_web_session(session, keys.authenticate(session, secret, leasing.now), leasing.now)
+    leasing.now += keys.WEB_SESSION + timedelta(seconds=1)
+    leasing.sweep()
+    with leasing.database.read() as session:
         assert session.scalars(select(WebSession)).all() == []

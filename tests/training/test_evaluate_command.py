@@ -30,7 +30,7 @@ def run(*arguments: object) -> Any:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def told(*arguments: object) -> Any:
+def output_of(*arguments: object) -> Any:
     done = run(*arguments, "--json")
     assert done.exit_code == 0, done.output or done.exception
     return json.loads(done.stdout)
@@ -60,7 +60,7 @@ def trained(folder: Path, data: Prepared, **recipe: Any) -> Path:
 @pytest.mark.parametrize("task", ["streams", "sentences"])
 def test_perplexity_is_that_of_the_recipes_evaluation(task: str, data: Prepared, tmp_path: Path) -> None:
     folder = trained(tmp_path / "model", data, task=task)
-    found = told("evaluate", folder, "--data", data.folder, "--split", "valid")
+    output = output_of("evaluate", folder, "--data", data.folder, "--split", "valid")
     model = lively({**DESCRIPTIONS["transformer-xl"], "embedding": {"vocab_size": data.vocab_size}})
     wanted = perplexity(
         model,
@@ -72,12 +72,14 @@ def test_perplexity_is_that_of_the_recipes_evaluation(task: str, data: Prepared,
     )
     tokens = len(data.split("valid").tokens)
     # A sentence's first word is predicted too, and of running text all but the first word of all.
-    assert found["tokens"] == wanted.tokens == tokens - (task == "streams")
-    assert found["loss"] == pytest.approx(wanted.loss)
-    assert found["word_perplexity"] == pytest.approx(wanted.word_perplexity)
-    assert found["split"] == "valid"
-    assert found["data_digest"] == data.digest
-    other = told("evaluate", folder, "--data", data.folder, "--memory", 1, "--segment", 3, "--any-length", "--rows", 2)
+    assert output["tokens"] == wanted.tokens == tokens - (task == "streams")
+    assert output["loss"] == pytest.approx(wanted.loss)
+    assert output["word_perplexity"] == pytest.approx(wanted.word_perplexity)
+    assert output["split"] == "valid"
+    assert output["data_digest"] == data.digest
+    other = output_of(
+        "evaluate", folder, "--data", data.folder, "--memory", 1, "--segment", 3, "--any-length", "--rows", 2
+    )
     assert other["evaluation"] == {"segment": 3, "memory": 1, "clamp": None, "same_length": False, "rows": 2}
     assert "perplexity" in run("evaluate", folder, "--data", data.folder, "--max-tokens", 20).stdout
 
@@ -94,14 +96,14 @@ def test_translations_are_scored(tmp_path: Path) -> None:
     source = {**translator().architecture.canonical["source"], "embedding": {"vocab_size": data.source_vocab_size}}
     model = translator(vocabulary=data.vocab_size, spread=0.2, source=source)
     write_package(tmp_path / "model", model, data.tokenizer(), {}, data.source_tokenizer())
-    found = told("evaluate", tmp_path / "model", "--data", data.folder, "--beam", 2, "--limit", 4)
+    output = output_of("evaluate", tmp_path / "model", "--data", data.folder, "--beam", 2, "--limit", 4)
     split, tokenizer = data.split("test"), data.tokenizer()
     assert split.source is not None
     wanted = translate(model, split.source, split, tokenizer, device="cpu", end=tokenizer.eos, beam=2, sentences=4)
-    assert found["sentences"] == len(wanted.hypotheses) == 4
-    assert found["bleu"] == pytest.approx(wanted.bleu.score)
+    assert output["sentences"] == len(wanted.hypotheses) == 4
+    assert output["bleu"] == pytest.approx(wanted.bleu.score)
     assert bleu(wanted.references, wanted.references).score == pytest.approx(100)
-    assert "tok:13a" in found["signature"]
+    assert "tok:13a" in output["signature"]
 
 
 def test_models_that_cannot_be_evaluated_are_reported(
@@ -132,7 +134,7 @@ def test_models_that_cannot_be_evaluated_are_reported(
     vocabulary = settings.model_copy(update={"vocabulary": str(folder / "vocabulary.txt")})
     ours = prepare(str(tmp_path / "text.txt"), tmp_path / "data", settings=vocabulary)
     monkeypatch.setenv("EDGEFRONT_HOME", str(tmp_path))
-    assert told("evaluate", folder, "--data", "text.txt")["data_digest"] == ours.digest
+    assert output_of("evaluate", folder, "--data", "text.txt")["data_digest"] == ours.digest
 
 
 def test_an_encoder_is_tuned_on_files(tmp_path: Path) -> None:
@@ -145,12 +147,12 @@ def test_an_encoder_is_tuned_on_files(tmp_path: Path) -> None:
     squad(tmp_path / "rows.json", questions)
     for form, scores in (("tsv", {"accuracy", "f1", "matthews"}), ("json", {"exact_match", "f1"})):
         path = tmp_path / f"rows.{form}"
-        found = told(
+        output = output_of(
             "finetune", tmp_path / "model", "--train", path, "--test", path, "--epochs", 6, "--rows", 6, "--lr", 0.01
         )
-        assert set(found["scores"]) == scores
-        assert max(found["scores"].values()) > 90
-        assert len(found["predictions"]) == 12
+        assert set(output["scores"]) == scores
+        assert max(output["scores"].values()) > 90
+        assert len(output["predictions"]) == 12
 
 
 @pytest.mark.parametrize(("positions", "expected"), [({"kind": "learned", "length": 24}, 24), (None, 1024)])
@@ -160,8 +162,10 @@ def test_a_model_without_a_recipe_is_read_its_context_at_a_time(
     described = {**DESCRIPTIONS["gpt2"], "embedding": {"vocab_size": data.vocab_size}}
     model = lively(described | {"positions": positions or {"kind": "rotary"}})
     write_package(tmp_path / "model", model, data.tokenizer(), {})
-    found = told("evaluate", tmp_path / "model", "--data", data.folder)["evaluation"]
-    assert (found["segment"], found["memory"], found["rows"]) == (expected, 0, 1024 // expected)
-    less = told("evaluate", tmp_path / "model", "--data", data.folder, "--memory", 8)["evaluation"]
+    output = output_of("evaluate", tmp_path / "model", "--data", data.folder)["evaluation"]
+    assert (output["segment"], output["memory"], output["rows"]) == (expected, 0, 1024 // expected)
+    less = output_of("evaluate", tmp_path / "model", "--data", data.folder, "--memory", 8)["evaluation"]
     assert (less["segment"], less["memory"]) == (min(1024, (24 if positions else 4096) - 8), 8)
-    assert told("evaluate", tmp_path / "model", "--data", data.folder, "--segment", 5)["evaluation"]["segment"] == 5
+    assert (
+        output_of("evaluate", tmp_path / "model", "--data", data.folder, "--segment", 5)["evaluation"]["segment"] == 5
+    )

@@ -191,8 +191,8 @@ def test_the_command_writes_the_prompt_and_what_follows(tmp_path: Path) -> None:
     done = run(folder, "--prompt", "Once", "--tokens", "9", "--seed", "3")
     assert done.exit_code == 0, done.output
     assert done.stdout == f"Once{wanted}\n"
-    told = json.loads(run(folder, "--prompt", "-", "--tokens", "9", "--seed", "3", "--json", stdin="Once").stdout)
-    assert (told["text"], told["tokens"], told["prompt_tokens"]) == (wanted, 9, 4)
+    output = json.loads(run(folder, "--prompt", "-", "--tokens", "9", "--seed", "3", "--json", stdin="Once").stdout)
+    assert (output["text"], output["tokens"], output["prompt_tokens"]) == (wanted, 9, 4)
     wrong = run(folder, "--prompt", "Once", "--tokens", "90")
     assert isinstance(wrong.exception, InvalidInput)
     assert wrong.stdout == ""

@@ -195,8 +195,8 @@ def test_it_is_initialised_with_another_s_weights(data: Path, tmp_path: Path) ->
     gone = spec.model_copy(update={"start": str(tmp_path / "gone.safetensors")})  # it has begun: nothing is read again
     (tmp_path / "second" / SPEC).write_text(gone.model_dump_json())
     assert run_here(tmp_path / "second", threading.Event()) == EXIT_DONE
-    told = json.loads((tmp_path / "second" / RESULT / "result.json").read_text())["start"]
-    assert told == {"training": "trn_first", "sha256": hashlib.sha256(weights.read_bytes()).hexdigest()}
+    output = json.loads((tmp_path / "second" / RESULT / "result.json").read_text())["start"]
+    assert output == {"training": "trn_first", "sha256": hashlib.sha256(weights.read_bytes()).hexdigest()}
     other = shutil.copytree(first / RESULT, tmp_path / "other")
     ByteTokenizer(range(255, -1, -1)).save(other)
     for wrong, model, said in (

@@ -143,12 +143,12 @@ def test_the_command_builds_files_of_trained_models(tmp_path: Path) -> None:
     arguments = ["model", "build", str(found.folder), "--format", "onnx-decode", "--numbers", "int8", "--json"]
     done = CliRunner().invoke(app, [*arguments, "--output", str(tmp_path)])
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert (told["weights"], told["seed"], told["digest"]) == ("trained", None, found.architecture.digest)
+    output = json.loads(done.stdout)
+    assert (output["weights"], output["seed"], output["digest"]) == ("trained", None, found.architecture.digest)
     wanted = tmp_path / "wanted.onnx"
     write_model(found.architecture, "onnx-decode", found.weights, wanted, "int8")
-    assert Path(told["path"]).read_bytes() == wanted.read_bytes()
-    assert "trained-decode-int8" in told["path"]
+    assert Path(output["path"]).read_bytes() == wanted.read_bytes()
+    assert "trained-decode-int8" in output["path"]
     refused = CliRunner().invoke(app, ["model", "build", str(tmp_path)])
     assert isinstance(refused.exception, NotFound)
 
@@ -232,9 +232,9 @@ def test_a_card_is_written_again_with_what_became_known(tmp_path: Path) -> None:
     arguments = ["--sequence-length", "8", "--launches", "1", "--repeats", "1", "--record"]
     done = CliRunner().invoke(app, ["measure", str(folder), *arguments, "--json"])
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
+    output = json.loads(done.stdout)
     (item,) = read_package(folder).facts["measurements"]
-    assert (item["latency_ms"], item["peak_bytes"]) == (told["latency_ms"], told["memory"]["peak_bytes"])
+    assert (item["latency_ms"], item["peak_bytes"]) == (output["latency_ms"], output["memory"]["peak_bytes"])
     card = (folder / "README.md").read_text()
     assert "forward pass of 8 tokens with onnxruntime, 1 thread" in card
     assert "Measured with untrained weights" in card

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
-from running_api import Service, job
+from running_api import Service
 from simulated_agent import CLASS
 
 from edgefront.core.architectures.architecture import Architecture
@@ -43,6 +43,10 @@ def honest(item: LeaseItem, factor: float = 1.0) -> dict[str, Any]:
 def times(factor: float) -> Report:
     """Reports latencies of so many times the truth."""
     return lambda item: honest(item, factor)
+
+
+def crashes(_: LeaseItem) -> dict[str, Any]:
+    return {"outcome": "failed", "reason": "crashed", "message": "signal 11", "wall_s": 1.0}
 
 
 class Device:
@@ -127,6 +131,3 @@ class Fleet:
     def view(self, device: Device) -> dict[str, Any]:
         view: dict[str, Any] = self.admin.get(f"/v1/devices/{device.id}").json()
         return view
-
-
-__all__ = ["CLASS", "Device", "Fleet", "Report", "honest", "job", "result", "times"]

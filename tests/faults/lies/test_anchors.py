@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from concurrency import at_once
 from databases import ON_BOTH
-from dishonest import Device, Fleet, Report, honest, times
+from dishonest import Device, Fleet, Report, crashes, honest, times
 from simulated_agent import CLASS
 
 from edgefront.api.docs.examples import example
@@ -20,10 +20,6 @@ from edgefront.core.services.measuring.result_processing import MAX_MARK
 from edgefront.core.services.measuring.stranded import LOST
 from edgefront.core.store.tables import Device as Row
 from edgefront.core.store.tables import Launch, Lease
-
-
-def crashes(_: LeaseItem) -> dict[str, Any]:
-    return {"outcome": "failed", "reason": "crashed", "message": "signal 11", "wall_s": 1.0}
 
 
 class Clock:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from databases import ON_BOTH
-from dishonest import Device, Fleet, Report, honest, times
+from dishonest import Device, Fleet, Report, crashes, honest, times
 
-from edgefront.core.schemas.agent import LeaseItem
 from edgefront.core.services.measuring import quarantine
 
 MAX_FAILING = quarantine.MAX_FAILING
-
-
-def crashes(_: LeaseItem) -> dict[str, Any]:
-    return {"outcome": "failed", "reason": "crashed", "message": "signal 11", "wall_s": 1.0}
 
 
 def job_of_many(fleet: Fleet) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from dishonest import CLASS, Device, Fleet, result
+from dishonest import Device, Fleet, result
+from simulated_agent import CLASS
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.measurement.passes import generation_passes

@@ -1,4 +1,4 @@
-"""A small world for tests of leases and reports: devices, one job, its candidates and their launches as plain rows."""
+"""Devices, a job, its candidates and their launches as plain rows, for tests of leases and reports."""
 
 from __future__ import annotations
 
@@ -78,8 +78,12 @@ def out_of_memory() -> LaunchResult:
     return LaunchResult(outcome="infeasible", reason="out_of_memory", message="killed")
 
 
+SentTasks = list[tuple[str, dict[str, object]]]
+"""Names and arguments of the tasks that were sent, in their order."""
+
+
 @dataclass
-class World:
+class Leasing:
     """Rows made directly, and the services called with a clock that tests move."""
 
     database: Database
