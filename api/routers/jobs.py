@@ -42,7 +42,7 @@ async def create_job(
 ) -> JobView:
     """Stores the job; its search begins at once. If no device is online, the job waits, and `note` says so."""
     validate_limits = partial(check_limits, context.database, user, fits=context.fits)
-    work = partial(jobs.submit_job, context.database, user, request, idempotency_key, context.settings, validate_limits)
+    work = partial(jobs.submit_job, context.database, user, request, validate_limits, idempotency_key, context.settings)
     job = await context.slow.run(work)
     context.changed()
     response.headers["Location"] = f"/v1/jobs/{job.id}"

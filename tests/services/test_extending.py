@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from databases import ON_BOTH
 from simulated_agent import CLASS, SimulatedAgent, by_work
-from simulated_service import Service, request
+from simulated_service import Service, any_limits, request
 from sqlalchemy import select
 
 from edgefront.core.common.errors import Conflict, InvalidInput, NotFound
@@ -35,7 +35,7 @@ def tablet(service: Service) -> SimulatedAgent:
 
 def extend(service: Service, job_id: str, **asked: Any) -> JobView:
     value = {"device_class": TABLET} | asked
-    return extend_job(service.database, service.user, job_id, AddedTargetRequest.model_validate(value))
+    return extend_job(service.database, service.user, job_id, AddedTargetRequest.model_validate(value), any_limits)
 
 
 def asked(**changes: Any) -> JobRequest:

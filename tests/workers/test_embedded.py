@@ -10,7 +10,7 @@ import pytest
 from concurrency import until
 from databases import ON_BOTH
 from simulated_agent import SimulatedAgent, principal
-from simulated_service import request
+from simulated_service import any_limits, request
 from sqlalchemy import select
 
 from edgefront.core.architectures.architecture import Architecture
@@ -47,7 +47,7 @@ def test_messages_reach_the_worker_of_this_process(
     agent, user = SimulatedAgent(database), principal(database)
     others = set(threading.enumerate())
     with EmbeddedWorker(settings, database):
-        job = jobs.submit_job(database, user, request())
+        job = jobs.submit_job(database, user, request(), any_limits)
         run_to_its_end(database, agent, job.id, user)
     with database.read() as session:
         assert len(session.scalars(select(Candidate)).all()) == 21
@@ -62,7 +62,7 @@ def test_unfinished_work_is_found_on_start_and_by_sweeps(
     settings = settings_for(sqlite_url, tmp_path, sweep_s=0.1)
     silent = open_database(sqlite_url)
     agent, user = SimulatedAgent(silent), principal(silent)
-    job = jobs.submit_job(silent, user, request())
+    job = jobs.submit_job(silent, user, request(), any_limits)
     # The worker's database sends: a sweep's finding has to reach the worker that made it.
     with EmbeddedWorker(settings, open_database(sqlite_url, send=sender(settings))):
         run_to_its_end(silent, agent, job.id, user)
@@ -84,7 +84,7 @@ def test_a_worker_that_stops_finishes_what_it_does(
     agent, user = SimulatedAgent(database), principal(database)
     worker = EmbeddedWorker(settings, database)
     worker.start()
-    job = jobs.submit_job(database, user, request())
+    job = jobs.submit_job(database, user, request(), any_limits)
     assert database.send is not None
     database.send(ADVANCE, {"target_id": job.targets[0].id})
     worker.stop()
@@ -111,7 +111,7 @@ def test_a_job_by_a_proxy_of_torch_runs_to_its_end(
         baseline_layers=[1],
     )
     with EmbeddedWorker(settings, database):
-        job = jobs.submit_job(database, user, asked)
+        job = jobs.submit_job(database, user, asked, any_limits)
         run_to_its_end(database, agent, job.id, user)
     with database.read() as session:
         candidates = session.scalars(select(Candidate)).all()

@@ -15,7 +15,7 @@ import pytest
 from celery_worker import celery_worker
 from concurrency import until
 from simulated_agent import SimulatedAgent, principal
-from simulated_service import request
+from simulated_service import any_limits, request
 from sqlalchemy import select
 
 import servers
@@ -48,7 +48,7 @@ class Client:
 
     def create(self, name: str = "search") -> JobView:
         asked = request(name=name, algorithm={"name": "lts", "settings": {"iterations": 5, "population": 8}})
-        return jobs.submit_job(self.database, self.user, asked)
+        return jobs.submit_job(self.database, self.user, asked, any_limits)
 
     def get(self, job_id: str) -> JobView:
         with self.database.read() as session:

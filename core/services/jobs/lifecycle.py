@@ -47,9 +47,9 @@ def submit_job(
     database: Database,
     principal: Principal,
     request: JobRequest,
+    validate_limits: Callable[[JobRequest], None],
     idempotency_key: str | None = None,
     settings: Settings | None = None,
-    validate_limits: Callable[[JobRequest], None] | None = None,
 ) -> JobView:
     """Resolves a request, stores the job with its targets, and enqueues the first search step (`advance`) of each
     target.
@@ -73,8 +73,7 @@ def submit_job(
                 return _same(session, former, digest, database.now(session))
     resolution = resolve(database, principal, request, settings)
     job = resolution.checked()
-    if validate_limits is not None:
-        validate_limits(job.request)
+    validate_limits(job.request)
     with database.write() as session:
         return _create(session, principal, job, resolution.proxy_data, digest, idempotency_key, database.now(session))
 
@@ -152,7 +151,7 @@ def extend_job(
     principal: Principal,
     job_id: str,
     added: AddedTargetRequest,
-    validate_limits: Callable[[JobRequest], None] | None = None,
+    validate_limits: Callable[[JobRequest], None],
 ) -> JobView:
     """Adds a target to a job, and sets a finished job to running again.
 

@@ -223,15 +223,12 @@ EXAMPLES = 200
 """Number of architectures that are sampled to describe a space in an error message."""
 
 
-def check_target(
-    job: ResolvedJob, target: TargetRequest, validate_limits: Callable[[JobRequest], None] | None = None
-) -> None:
+def check_target(job: ResolvedJob, target: TargetRequest, validate_limits: Callable[[JobRequest], None]) -> None:
     """Checks a target that is added to an existing job. Raises errors with paths within the target."""
     try:
         check_limits_apply(job.request, target, 0)
         check_search(job, target, 0)
-        if validate_limits is not None:
-            validate_limits(job.request.model_copy(update={"targets": (target,)}))
+        validate_limits(job.request.model_copy(update={"targets": (target,)}))
     except InvalidInput as error:
         if error.path[:2] == ("targets", "0"):
             raise error.at(*error.path[2:]) from None

@@ -19,8 +19,6 @@ from sqlalchemy import (
     bindparam,
     func,
     insert,
-    literal,
-    null,
     or_,
     select,
     type_coerce,
@@ -88,16 +86,16 @@ class LaunchRow(NamedTuple):
     finished_at: datetime | None
     digest: str
     architecture: str
-    """Stored JSON; empty in reads for a report."""
+    """Stored JSON, like the protocol."""
     protocol_json: str
     protocol_digest: str
     seed: int
     leased_at: datetime | None
-    """Only read for reports, like the next two fields."""
+    """Time of the present lease."""
     target_state: TargetState | None
     job_state: JobState | None
     stored_result: LaunchResult | None
-    """Only in reads of reported launches."""
+    """Result of the latest report; None before the first."""
 
     @property
     def protocol(self) -> MeasurementProtocol | None:
@@ -148,40 +146,31 @@ def set_values(session: Session, launch_ids: Collection[str], **values: Any) -> 
 
 
 Rows: TypeAlias = "Select[Unpack[tuple[Any, ...]]]"
-_NOT_READ: ColumnElement[None] = null()
 
 
-def launch_rows(*conditions: ColumnElement[bool], result: Any = _NOT_READ, for_report: bool = False) -> Rows:
-    """Returns a query of launches as `LaunchRow`, ordered by id.
-
-    With `for_report`, the query reads the time of the lease and the states of target and job, but not the architecture,
-    which is long.
-    """
+def launch_rows(*conditions: ColumnElement[bool]) -> Rows:
+    """Returns a query of launches as `LaunchRow`, ordered by id."""
     own = [getattr(Launch, name) for name in LaunchRow._fields[: LaunchRow._fields.index("digest")]]
-    architecture = literal("") if for_report else json_text(Measurement.architecture)
-    context: tuple[Any, ...] = (Lease.created_at, Target.state, Job.state) if for_report else (_NOT_READ,) * 3
-    query = (
+    return (
         select(
             *own,
             Measurement.digest,
-            architecture.label("architecture"),
+            json_text(Measurement.architecture).label("architecture"),
             json_text(Measurement.protocol).label("protocol_json"),
             Measurement.protocol_digest,
             Measurement.seed,
-            *(column.label(name) for name, column in zip(_CONTEXT, context, strict=True)),
-            result.label("stored_result"),
+            Lease.created_at.label("leased_at"),
+            Target.state.label("target_state"),
+            Job.state.label("job_state"),
+            RESULT.label("stored_result"),
         )
         .join(Measurement, Measurement.id == Launch.measurement_id)
+        .outerjoin(Lease, Lease.id == Launch.lease_id)
+        .outerjoin(Target, Target.id == Launch.target_id)
+        .outerjoin(Job, Job.id == Target.job_id)
         .where(*conditions)
         .order_by(Launch.id)
     )
-    if not for_report:
-        return query
-    query = query.outerjoin(Lease, Lease.id == Launch.lease_id).outerjoin(Target, Target.id == Launch.target_id)
-    return query.outerjoin(Job, Job.id == Target.job_id)
-
-
-_CONTEXT = ("leased_at", "target_state", "job_state")
 
 
 def _locked(rows: Rows, *, skip_locked: bool = False) -> Rows:
@@ -290,8 +279,8 @@ def lease_out(
 _IDS = any_of(Launch.id, texts("ids"))
 _LEASED = launch_rows(_IDS, Launch.state == LEASED)
 _LEASED_ONES, _LEASED_AND_FREE = (Prepared(_locked(_LEASED, skip_locked=skip)) for skip in (False, True))
-_FOR_REPORT = Prepared(_locked(launch_rows(_IDS, for_report=True)))
-_UNPROCESSED = Prepared(_locked(launch_rows(_IDS, Launch.state == REPORTED, result=RESULT)))
+_FOR_REPORT = Prepared(_locked(launch_rows(_IDS)))
+_UNPROCESSED = Prepared(_locked(launch_rows(_IDS, Launch.state == REPORTED)))
 
 
 def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: bool = False) -> list[LaunchRow]:
@@ -301,12 +290,12 @@ def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: b
 
 
 def lock_for_report(session: Session, launch_ids: Collection[str]) -> list[LaunchRow]:
-    """Locks and returns these launches, with the fields that the check of a report reads."""
+    """Locks and returns these launches."""
     return fetch(session, LaunchRow, _FOR_REPORT, {"ids": list(launch_ids)})
 
 
 def lock_unprocessed(session: Session, launch_ids: Collection[str]) -> list[LaunchRow]:
-    """Locks and returns the launches with these ids whose reports are not processed yet, with the launches' results."""
+    """Locks and returns the launches with these ids whose reports are not processed yet."""
     return fetch(session, LaunchRow, _UNPROCESSED, {"ids": list(launch_ids)})
 
 
