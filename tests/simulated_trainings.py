@@ -15,7 +15,7 @@ from edgefront.core.common.states import WorkKind
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.services.quality import learning
 from edgefront.core.services.trainings import claims as training_claims
-from edgefront.core.services.trainings.claims import FinishedRun, RunReport, Score
+from edgefront.core.services.trainings.claims import FinishedRun, ReportedScore, RunReport
 from edgefront.core.store.tables import Candidate, OwnerLaw, WorkItem
 
 BASE = "own-data-gpt2"
@@ -60,7 +60,7 @@ class Trainings:
         with self.database.write() as session:
             now = self.database.now(session)
             training_claims.start(session, claim.training_id, claim.fence, None, DIGEST, now, 60)
-        scores = [Score("valid", "perplexity", value), Score("test", "perplexity", 1.1 * value)]
+        scores = [ReportedScore("valid", "perplexity", value), ReportedScore("test", "perplexity", 1.1 * value)]
         metrics = tuple(
             {"step": step, "tokens": tokens, "seconds": float(step), "valid_loss": loss}
             for step, (tokens, loss) in enumerate(curve, 1)

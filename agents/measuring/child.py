@@ -30,7 +30,7 @@ from edgefront.agents.measuring.energy import EnergyMeter
 from edgefront.agents.measuring.failures import failure, message_of, reason_of
 from edgefront.agents.measuring.inputs import external_files
 from edgefront.agents.measuring.memory_probes import PeakMemoryMeter, meter_for
-from edgefront.agents.measuring.runtimes import Generated, Generator, LaunchRequest
+from edgefront.agents.measuring.runtimes import GenerationTimes, Generator, LaunchRequest
 from edgefront.core.common.errors import MeasurementError
 from edgefront.core.common.processes.child import end_with_input, first_for_the_oom_killer
 from edgefront.core.common.processes.limits import throttled_s
@@ -103,7 +103,7 @@ class Generations:
 
     def __init__(self, generator: Generator, protocol: MeasurementProtocol) -> None:
         self._generator, self._protocol = generator, protocol
-        self._made: list[Generated] = []
+        self._made: list[GenerationTimes] = []
         self._meter: EnergyMeter | None = None
         self.versions, self.starts = generator.versions, generator.starts
 
@@ -140,7 +140,7 @@ class Generations:
             energy=source,
         )
 
-    def _each(self, made: Generated) -> float:
+    def _each(self, made: GenerationTimes) -> float:
         return made.further_ms / (self._protocol.new_tokens - 1)
 
 

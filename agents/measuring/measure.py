@@ -26,7 +26,7 @@ from edgefront.agents.device.probe import try_runtime
 from edgefront.agents.measuring.failures import MAX_TAIL_BYTES, failure, of_child
 from edgefront.agents.measuring.forkserver import ForkServer, lock_path, only_measurement
 from edgefront.agents.measuring.inputs import state_sizes
-from edgefront.agents.measuring.runtimes import GgufFile, LaunchRequest
+from edgefront.agents.measuring.runtimes import GgufModel, LaunchRequest
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Attention, FeedForward
 from edgefront.core.architectures.cost.flops import cache_bytes, cache_size
@@ -181,7 +181,7 @@ class Measurer:
             header = read_file(path, protocol)
             if header is None:
                 return self._launch(self._request(protocol, seed, onnx_file=path.absolute()))
-            file = GgufFile(
+            file = GgufModel(
                 paths=tuple(part.absolute() for part in header.paths),
                 vocab_size=header.vocab_size,
                 keeps_state=header.keeps_state,

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Header, Path, Query
 
 from edgefront.core.common.units import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
-from edgefront.core.schemas.jobs import MAX_LIMIT, Limits, TrainerName, TrainHours, TrainingBudget
+from edgefront.core.schemas.jobs import MAX_LIMIT, Limits, PredictionBudget, TrainerName, TrainHours
 from edgefront.core.services.idempotency import MAX_KEY
 
 _ID = r"^[A-Za-z0-9_\-]+$"
@@ -102,11 +102,11 @@ async def _training_budget(
     trainer: Annotated[
         TrainerName | None, Query(description="A worker of `GET /v1/trainers`", examples=["gpu-box"])
     ] = None,
-) -> TrainingBudget:
-    return TrainingBudget.of(train_tokens, train_hours, trainer)
+) -> PredictionBudget:
+    return PredictionBudget.of(train_tokens, train_hours, trainer)
 
 
-TrainingBudgetQuery = Annotated[TrainingBudget, Depends(_training_budget)]
+TrainingBudgetQuery = Annotated[PredictionBudget, Depends(_training_budget)]
 """Training budget of models, from the query string."""
 
 IdempotencyKey = Annotated[

@@ -12,7 +12,7 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Attends, Parallel
 from edgefront.core.model_files.state import CacheType, StateSpec, state_specs
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
-from edgefront.core.nn.embedding import RelativePositions, RotaryPositions
+from edgefront.core.nn.embedding import RelativePositionEmbedding, RotaryEmbedding
 from edgefront.core.nn.layers import drop
 
 
@@ -116,13 +116,13 @@ class Context:
         self.cache = cache
         self.next_cache = None if cache is None else Cache(architecture, cache.cache_type)
         self.encoder = encoder
-        self.relative = positions if isinstance(positions, RelativePositions) else None
+        self.relative = positions if isinstance(positions, RelativePositionEmbedding) else None
         self.start = 0
         """Position of the segment's first token, if the cache counts tokens; else 0."""
         if cache is not None and self.next_cache is not None and "position" in cache:
             self.start = int(cache["position"])
             self.next_cache["position"] = torch.tensor(self.start + sequence)
-        self._rotary = positions if isinstance(positions, RotaryPositions) else None
+        self._rotary = positions if isinstance(positions, RotaryEmbedding) else None
         self._device = device
         self.padding = mask
         """Padding mask, bool [batch, sequence], False where the batch is padded; None without padding."""

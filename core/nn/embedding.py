@@ -93,7 +93,7 @@ class TokenEmbedding(nn.Module):
         return total
 
 
-class LearnedPositions(nn.Embedding):
+class LearnedPositionEmbedding(nn.Embedding):
     """Learned positions with one row of d_model for each position; the first position reads row `offset` (2 in OPT)."""
 
     def __init__(self, positions: embeddings_and_head.LearnedPositions, d_model: int) -> None:
@@ -117,7 +117,7 @@ class LearnedPositions(nn.Embedding):
         return self.weight[self.offset + start : self.offset + start + sequence]
 
 
-class SinusoidalPositions(nn.Module):
+class SinusoidalEmbedding(nn.Module):
     """Sinusoidal positions: sines, then cosines, of each position (Vaswani et al. 2017, §3.5)."""
 
     def __init__(self, d_model: int) -> None:
@@ -129,7 +129,7 @@ class SinusoidalPositions(nn.Module):
         return self.table.rows(start + sequence, like)[start:]
 
 
-class RelativePositions(nn.Module):
+class RelativePositionEmbedding(nn.Module):
     """Transformer-XL's relative positions (Dai et al. 2019, §3.3): sinusoids of distances, and shared biases u, v."""
 
     def __init__(self, architecture: Architecture, positions: embeddings_and_head.RelativePositions) -> None:
@@ -155,7 +155,7 @@ class RelativePositions(nn.Module):
         return keys if self.max_relative_distance is None else min(keys, self.max_relative_distance)
 
 
-class RotaryPositions(nn.Module):
+class RotaryEmbedding(nn.Module):
     """Rotates queries and keys by their positions (Su et al. 2021, §3.2)."""
 
     def __init__(self) -> None:
@@ -202,11 +202,11 @@ def make_positions(architecture: Architecture) -> nn.Module:
     """Creates the module for this architecture's positions; its parameters are uninitialised."""
     positions = architecture.positions
     if isinstance(positions, embeddings_and_head.LearnedPositions):
-        return LearnedPositions(positions, architecture.d_model)
+        return LearnedPositionEmbedding(positions, architecture.d_model)
     if isinstance(positions, embeddings_and_head.SinusoidalPositions):
-        return SinusoidalPositions(architecture.d_model)
+        return SinusoidalEmbedding(architecture.d_model)
     if isinstance(positions, embeddings_and_head.RotaryPositions):
-        return RotaryPositions()
+        return RotaryEmbedding()
     if isinstance(positions, embeddings_and_head.RelativePositions):
-        return RelativePositions(architecture, positions)
+        return RelativePositionEmbedding(architecture, positions)
     return nn.Module()

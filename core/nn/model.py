@@ -11,8 +11,8 @@ from edgefront.core.nn.blocks import make_block
 from edgefront.core.nn.context import Cache, Context
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
 from edgefront.core.nn.embedding import (
-    LearnedPositions,
-    SinusoidalPositions,
+    LearnedPositionEmbedding,
+    SinusoidalEmbedding,
     TokenEmbedding,
     make_positions,
 )
@@ -157,9 +157,9 @@ class LanguageModel(nn.Module):
 
     def _positions(self, tokens: Tensor, context: Context) -> Tensor | None:
         """Absolute positions to add to the embedding, [sequence, d_model]; None for other kinds of positions."""
-        if isinstance(self.positions, LearnedPositions):
+        if isinstance(self.positions, LearnedPositionEmbedding):
             return self.positions(context.start, tokens.shape[1])
-        if isinstance(self.positions, SinusoidalPositions):
+        if isinstance(self.positions, SinusoidalEmbedding):
             return self.positions(context.start, tokens.shape[1], self.embedding.tables[0])
         return None
 

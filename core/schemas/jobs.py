@@ -78,7 +78,7 @@ class TrainTime(Request):
     """Pace of the trainer; None: fitted to the worker's ended trainings, as `GET /v1/trainers` lists it."""
 
 
-class TrainingBudget(Request):
+class PredictionBudget(Request):
     """Training budget of predicted perplexities, for scaling laws that model one. Without fields: the law's default."""
 
     train_tokens: TrainTokens | None = None
@@ -87,7 +87,7 @@ class TrainingBudget(Request):
     """Training time on a worker instead of tokens; smaller models see more tokens in this time."""
 
     @model_validator(mode="after")
-    def _one_budget(self) -> TrainingBudget:
+    def _one_budget(self) -> PredictionBudget:
         if self.train_tokens is not None and self.train_time is not None:
             raise ValueError("give train_tokens or train_time, not both")
         return self
@@ -95,7 +95,7 @@ class TrainingBudget(Request):
     @classmethod
     def of(
         cls, train_tokens: int | None = None, train_hours: float | None = None, trainer: str | None = None
-    ) -> TrainingBudget:
+    ) -> PredictionBudget:
         """Returns the budget for parameters of queries and commands. `InvalidInput` for contradictory parameters."""
         if (train_hours is None) != (trainer is None):
             raise InvalidInput(
@@ -104,7 +104,7 @@ class TrainingBudget(Request):
                 allowed="both, or neither",
             )
         if train_hours is None:
-            return checked(TrainingBudget, {"train_tokens": train_tokens})
+            return checked(PredictionBudget, {"train_tokens": train_tokens})
         if train_tokens is not None:
             raise InvalidInput(
                 "give train_tokens or train_hours, not both",
@@ -112,7 +112,7 @@ class TrainingBudget(Request):
                 value=train_tokens,
                 allowed="omit it, or omit train_hours",
             )
-        return checked(TrainingBudget, {"train_time": {"hours": float(train_hours), "trainer": trainer}})
+        return checked(PredictionBudget, {"train_time": {"hours": float(train_hours), "trainer": trainer}})
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class TrainingBudget(Request):
         return self.model_dump(include={"train_tokens", "train_time"}, exclude_none=True)
 
 
-NO_BUDGET = TrainingBudget()
+NO_BUDGET = PredictionBudget()
 
 
 class SpaceRequest(Request):
@@ -262,7 +262,7 @@ class ParameterLimits(Request):
     max_total: Annotated[StrictInt, Field(ge=1)] | None = None
 
 
-class JobRequest(TrainingBudget):
+class JobRequest(PredictionBudget):
     name: Name = "search"
     space: SpaceRequest = SpaceRequest()
     targets: Annotated[tuple[TargetRequest, ...], Field(min_length=1, max_length=MAX_TARGETS, fail_fast=True)]

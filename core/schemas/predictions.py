@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from edgefront.core.common.states import TargetState
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.schemas.agent import Identifier, Name
-from edgefront.core.schemas.jobs import JobRequest, TrainingBudget
+from edgefront.core.schemas.jobs import JobRequest, PredictionBudget
 from edgefront.core.schemas.messages import View
 
 
@@ -41,7 +41,7 @@ class PredictedView(View):
     memory_widening: float = 1.0
 
 
-class PredictionRequest(TrainingBudget):
+class PredictionRequest(PredictionBudget):
     """Request for predictions of architectures on a device (id or name) or a device class by a protocol."""
 
     device: Name | None = None

@@ -1,7 +1,7 @@
 """Typed rows of queries, and SQL statements for both databases.
 
 - `typed`, `fetch`, `Parsed`, `json_text`: rows as named tuples, with JSON columns as models or text.
-- `Prepared`: a compiled statement for hot paths.
+- `PreparedStatement`: a compiled statement for hot paths.
 - `any_of`: `column IN (…)` with one parameter. An expanding `IN` is a different statement for each length, which
   SQLAlchemy renders and the database plans again.
 - `insert_rows`, `update_rows`, `write_back`: many rows in one statement. Postgres gets the rows as one JSON document;
@@ -102,11 +102,11 @@ def _check_names(kind: type[NamedTuple], names: tuple[str, ...]) -> None:
         raise TypeError(f"the query must return the fields of {kind.__name__}, {kind._fields}, not {names}")
 
 
-class Prepared:
+class PreparedStatement:
     """A statement for hot paths, compiled once. On Postgres the driver executes it directly, in a third of the time.
 
-    With ORM statements in place of `Prepared` and `update_rows`, a launch takes 5.5 ms of processor time from lease to
-    result instead of 2.7 (`benchmarks/bench_leases.py`).
+    With ORM statements in place of `PreparedStatement` and `update_rows`, a launch takes 5.5 ms of processor time from
+    lease to result instead of 2.7 (`benchmarks/bench_leases.py`).
 
     Args:
         statement: a query of columns, or a statement that returns no rows.
@@ -159,13 +159,13 @@ def _impl(kind: TypeEngine[Any]) -> TypeEngine[Any]:
 
 
 def fetch(
-    session: Session, kind: type[Row], statement: Executable | Prepared, parameters: Mapping[str, Any]
+    session: Session, kind: type[Row], statement: Executable | PreparedStatement, parameters: Mapping[str, Any]
 ) -> list[Row]:
     """Returns the rows of a query as named tuples of the type `kind`, without the ORM's work on each row.
 
-    A query sees unflushed changes only if the statement is `Prepared`.
+    A query sees unflushed changes only if the statement is `PreparedStatement`.
     """
-    if isinstance(statement, Prepared):
+    if isinstance(statement, PreparedStatement):
         _check_names(kind, statement.names)
         return [kind._make(row) for row in statement.run(session, parameters)]
     return typed(kind, session.connection().execute(statement, parameters))
@@ -268,18 +268,18 @@ def _core(table: type[Base]) -> Table:
 
 
 @lru_cache
-def _insert(table: Table, columns: tuple[str, ...]) -> Prepared:
+def _insert(table: Table, columns: tuple[str, ...]) -> PreparedStatement:
     names = ", ".join(columns)
-    return Prepared(text(f"INSERT INTO {table.name} ({names}) SELECT {names} FROM {_rows(table, columns)}"))  # noqa: S608
+    return PreparedStatement(text(f"INSERT INTO {table.name} ({names}) SELECT {names} FROM {_rows(table, columns)}"))  # noqa: S608
 
 
 @lru_cache
-def _update(table: Table, columns: tuple[str, ...]) -> Prepared:
+def _update(table: Table, columns: tuple[str, ...]) -> PreparedStatement:
     values = ", ".join(f"{name} = r.{name}" for name in columns if name != "id")
     # With the ids as an array Postgres uses the index. Postgres cannot estimate the number of rows of the document, and
     # would scan a table of less than some ten thousand rows.
     found = f"{table.name}.id = ANY (CAST(:ids AS varchar[])) AND {table.name}.id = r.id"
-    return Prepared(text(f"UPDATE {table.name} SET {values} FROM {_rows(table, columns)} WHERE {found}"))  # noqa: S608
+    return PreparedStatement(text(f"UPDATE {table.name} SET {values} FROM {_rows(table, columns)} WHERE {found}"))  # noqa: S608
 
 
 def _rows(table: Table, columns: tuple[str, ...]) -> str:
@@ -293,8 +293,8 @@ def upsert(session: Session, table: type[Base]) -> postgresql.Insert | sqlite.In
 
 
 _NAME = (func.hashtext(bindparam("kind", type_=String)), func.hashtext(bindparam("name", type_=String)))
-_LOCK = Prepared(select(func.pg_advisory_xact_lock(*_NAME)))
-_TRY = Prepared(select(func.pg_try_advisory_xact_lock(*_NAME)))
+_LOCK = PreparedStatement(select(func.pg_advisory_xact_lock(*_NAME)))
+_TRY = PreparedStatement(select(func.pg_try_advisory_xact_lock(*_NAME)))
 
 
 def lock_name(session: Session, kind: str, name: str) -> None:

@@ -20,7 +20,7 @@ from edgefront.client.transport import Transport, segment
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import Unavailable
 from edgefront.core.common.validation import checked
-from edgefront.core.schemas.jobs import Quality, TrainingBudget
+from edgefront.core.schemas.jobs import PredictionBudget, Quality
 from edgefront.core.schemas.predictions import ComparisonView, PredictionRequest, PredictionsView
 from edgefront.core.schemas.service import HealthView, IdentifiedKind, IdentifierView
 
@@ -128,7 +128,7 @@ class Client:
             "device_class": device_class,
             "protocol": protocol or {},
             "law": law,
-            **TrainingBudget.of(train_tokens, train_hours, trainer).fields,
+            **PredictionBudget.of(train_tokens, train_hours, trainer).fields,
         }
         body = checked(PredictionRequest, fields)
         return self._transport.ask(PredictionsView, "POST", "/v1/predictions", body=body, repeatable=True)

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from edgefront.agents.measuring.child import Generations
 from edgefront.agents.measuring.energy import EnergyMeter
 from edgefront.agents.measuring.measure import Measurer, least_footprint_bytes
-from edgefront.agents.measuring.runtimes import Generated, LaunchRequest, library
+from edgefront.agents.measuring.runtimes import GenerationTimes, LaunchRequest, library
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.costs import CostOptions, costs
 from edgefront.core.common.errors import InvalidInput
@@ -237,9 +237,9 @@ class Counted:
     def prepare(self) -> None:
         self._use(500)
 
-    def generate(self) -> Generated:
+    def generate(self) -> GenerationTimes:
         self._use(3)
-        return Generated(2.0, 5.0)
+        return GenerationTimes(2.0, 5.0)
 
     def release(self) -> None:
         self._use(500)

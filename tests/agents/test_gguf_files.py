@@ -12,7 +12,7 @@ import subjects
 from llama_cpp_models import FAMILIES, generation, model_of
 
 from edgefront.agents.measuring.measure import Measurer
-from edgefront.agents.measuring.runtimes import GgufFile, LaunchRequest, library
+from edgefront.agents.measuring.runtimes import GgufModel, LaunchRequest, library
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.model_files.gguf import write_gguf
@@ -52,7 +52,7 @@ def test_it_is_the_model_that_is_made_here(weights: Path, tmp_path: Path, family
     model, asked = model_of(family), generation(memory_length=9)  # one more than Gemma's window
     write_gguf(model, 3, tmp_path / "model.gguf")
     header = GgufHeader(tmp_path / "model.gguf")
-    file = GgufFile(paths=header.paths, vocab_size=header.vocab_size, keeps_state=header.keeps_state)
+    file = GgufModel(paths=header.paths, vocab_size=header.vocab_size, keeps_state=header.keeps_state)
     tokens = []
     for subject in ({"architecture": model.canonical}, {"gguf_file": file}):
         request = LaunchRequest(**subject, protocol=asked, seed=3, cache=weights)

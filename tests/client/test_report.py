@@ -19,7 +19,7 @@ from edgefront.cli import exits
 from edgefront.cli.workflows.measure import Measured
 from edgefront.cli.workflows.report import gather, model_file, page, write
 from edgefront.cli.workflows.verify import (
-    Figures,
+    ReportedFigures,
     compare,
     compare_machines,
     in_words,
@@ -218,7 +218,7 @@ def measured(
     return Measured(Path("model.onnx"), MeasurementProtocol(), tuple(launches))
 
 
-def figures(**changes: Any) -> Figures:
+def figures(**changes: Any) -> ReportedFigures:
     known = {
         "latency_ms": 20.0,
         "latency_half_width_ms": 0.4,
@@ -227,7 +227,7 @@ def figures(**changes: Any) -> Figures:
         "memory_bytes": 100 * MB,
         "launches": 3,
     }
-    return Figures.model_validate({**known, **changes})
+    return ReportedFigures.model_validate({**known, **changes})
 
 
 @pytest.mark.parametrize(

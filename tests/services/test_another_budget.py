@@ -15,7 +15,7 @@ from edgefront.core.architectures.catalogue import space
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.architectures.space import Genome
 from edgefront.core.quality.shipped import law_named
-from edgefront.core.schemas.jobs import JobRequest, JobView, Limits, TrainingBudget
+from edgefront.core.schemas.jobs import JobRequest, JobView, Limits, PredictionBudget
 from edgefront.core.search.population_shapes import PopulationShapes
 from edgefront.core.services.jobs.answers import recommendation
 from edgefront.core.services.quality.expected import perplexities
@@ -103,7 +103,11 @@ def test_the_best_for_another_training_is_found_behind_any_number_of_others(
 
     def answer(tokens: int | None, **limits: float) -> str | None:
         view = recommendation.answer(
-            service.database, service.user, job.id, limits=Limits(**limits), budget=TrainingBudget(train_tokens=tokens)
+            service.database,
+            service.user,
+            job.id,
+            limits=Limits(**limits),
+            budget=PredictionBudget(train_tokens=tokens),
         )
         return None if view.recommended is None else view.recommended.id
 

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.services.trainings import claims as training_claims
-from edgefront.core.services.trainings.claims import FinishedRun, RunReport, Score
+from edgefront.core.services.trainings.claims import FinishedRun, ReportedScore, RunReport
 from edgefront.core.services.trainings.views import card_facts
 from edgefront.core.store.tables import Evaluation, Training
 from edgefront.core.training.evaluation.model_card import forbids_derivatives
@@ -27,7 +27,7 @@ def done(pool: Pool, **changes: Any) -> str:
     claim = pool.claimed()
     trained = with_vocabulary(Architecture.parse(changes.get("architecture", ARCHITECTURE)), 28)
     pool.change(training.id, trained=dict(trained.canonical))
-    scores = [Score("test", "perplexity", 9.5)]
+    scores = [ReportedScore("test", "perplexity", 9.5)]
     with pool.database.write() as session:
         outcome = FinishedRun("done", result={"steps": 3}, scores=scores)  # type: ignore[arg-type]
         now = pool.database.now(session)

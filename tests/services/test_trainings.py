@@ -23,7 +23,7 @@ from edgefront.core.common.errors import Conflict, EdgefrontError, InvalidInput,
 from edgefront.core.common.states import LIVE_TRAININGS
 from edgefront.core.services.fleet.overview import overview
 from edgefront.core.services.trainings import claims as training_claims
-from edgefront.core.services.trainings.claims import FinishedRun, Machine, RunReport, Score, TrainingClaim
+from edgefront.core.services.trainings.claims import FinishedRun, Machine, ReportedScore, RunReport, TrainingClaim
 from edgefront.core.services.trainings.views import card_facts
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Evaluation, Training
@@ -198,7 +198,7 @@ def test_reports_that_were_withdrawn_are_shown_once(pool: Pool) -> None:
 def test_scores_belong_to_the_digest_and_outlive_the_training(pool: Pool) -> None:
     training = pool.submit()
     claim = pool.claimed()
-    finish(pool, claim, FinishedRun("done", result={"steps": 3}, scores=[Score("test", "perplexity", 9.5)]))
+    finish(pool, claim, FinishedRun("done", result={"steps": 3}, scores=[ReportedScore("test", "perplexity", 9.5)]))
     digest = pool.get(training).digest
     assert pool.delete(training)
     with pool.database.read() as session:
@@ -249,7 +249,7 @@ def test_scores_show_which_of_them_are_comparable(pool: Pool) -> None:
     for changes in ({}, {"title": "looked at by others", "seed": 1}, {"steps": 5}, {"budget": {"steps": 2}}):
         pool.submit(**changes)
         claim = pool.claimed()
-        finish(pool, claim, FinishedRun("done", result={"steps": 3}, scores=[Score("test", "perplexity", 9.5)]))
+        finish(pool, claim, FinishedRun("done", result={"steps": 3}, scores=[ReportedScore("test", "perplexity", 9.5)]))
     with pool.database.read() as session:
         rows = session.scalars(select(Evaluation).order_by(Evaluation.created_at, Evaluation.id)).all()
     first, alike, longer, shorter = (row.details["comparability_key"] for row in rows)

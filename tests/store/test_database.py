@@ -19,7 +19,7 @@ from edgefront.core.common.errors import EdgefrontError, InvalidInput, Unavailab
 from edgefront.core.common.states import LaunchState
 from edgefront.core.store import clock
 from edgefront.core.store.database import Database, enqueue
-from edgefront.core.store.sql import Prepared, any_of, insert_rows, texts, update_rows, write_back
+from edgefront.core.store.sql import PreparedStatement, any_of, insert_rows, texts, update_rows, write_back
 from edgefront.core.store.tables import Artifact, Job, Target
 from edgefront.core.store.tables.base import state_type
 
@@ -305,8 +305,8 @@ def test_a_prepared_statement_has_the_rows_that_sqlalchemy_has(database: Databas
         .where(any_of(Artifact.digest, texts("digests")), Artifact.created_at <= bindparam("at"))
         .order_by(Artifact.digest)
     )
-    prepared, asked = Prepared(query), {"digests": ["a", "b"], "at": NOW}
-    resize = Prepared(update(Artifact).where(Artifact.digest == bindparam("which")).values(size=9))
+    prepared, asked = PreparedStatement(query), {"digests": ["a", "b"], "at": NOW}
+    resize = PreparedStatement(update(Artifact).where(Artifact.digest == bindparam("which")).values(size=9))
     with database.write() as session:
         for digest in ("a", "b"):
             session.add(Artifact(**{**_VALUES, "digest": digest, "format": "leased", "created_at": NOW}))

@@ -16,7 +16,7 @@ from edgefront.core.common.errors import InvalidInput
 from edgefront.core.search.supernet_settings import SearchOutcome, SearchSettings, SupernetResult
 from edgefront.core.training.parametrisation import initialise
 from edgefront.core.training.recipes.recipe import Recipe
-from edgefront.core.training.supernet.search import DataParts, Schedule, Search
+from edgefront.core.training.supernet.search import DataParts, Search, SearchSchedule
 from edgefront.core.training.supernet.supernet import Supernet
 
 LR = 1e-2
@@ -139,7 +139,7 @@ def test_it_ends_when_no_layer_changes_its_most_probable_block() -> None:
 
 
 def test_weights_come_first_and_then_a_fifth_of_the_steps_is_the_architectures() -> None:
-    schedule = Schedule(1000, SearchSettings(), epoch=50)
+    schedule = SearchSchedule(1000, SearchSettings(), epoch=50)
     moments = [schedule.at(step) for step in range(1000)]
     assert schedule.weight_steps == 200
     assert {moment.kind for moment in moments[:200]} == {"weights"}
@@ -153,7 +153,7 @@ def test_weights_come_first_and_then_a_fifth_of_the_steps_is_the_architectures()
 
 
 def test_the_temperature_falls_exponentially_over_the_second_phase() -> None:
-    schedule = Schedule(1000, SearchSettings(weight_steps=100), epoch=20)
+    schedule = SearchSchedule(1000, SearchSettings(weight_steps=100), epoch=20)
     temperatures = [schedule.at(step).temperature for step in range(1000)]
     assert temperatures[:101] == [5.0] * 101
     assert temperatures[-1] == pytest.approx(0.087)
@@ -162,16 +162,16 @@ def test_the_temperature_falls_exponentially_over_the_second_phase() -> None:
 
 
 def test_a_long_epoch_is_cut_so_that_the_phases_alternate() -> None:
-    schedule = Schedule(1000, SearchSettings(weight_steps=0), epoch=10**6)
+    schedule = SearchSchedule(1000, SearchSettings(weight_steps=0), epoch=10**6)
     changes = sum(schedule.at(step).kind != schedule.at(step + 1).kind for step in range(999))
     assert changes == 19
-    assert Schedule(1000, SearchSettings(weight_steps=0, cycle_steps=2), 10**6).at(1).kind == "architecture"
+    assert SearchSchedule(1000, SearchSettings(weight_steps=0, cycle_steps=2), 10**6).at(1).kind == "architecture"
 
 
 @pytest.mark.parametrize(("steps", "weight_steps"), [(100, 99), (100, 200), (1, None)])
 def test_steps_that_leave_nothing_for_the_architecture_are_refused(steps: int, weight_steps: int | None) -> None:
     with pytest.raises(InvalidInput, match="steps for the architecture"):
-        Schedule(steps, SearchSettings(weight_steps=weight_steps), 10)
+        SearchSchedule(steps, SearchSettings(weight_steps=weight_steps), 10)
 
 
 def test_the_two_parts_of_the_data_never_mix() -> None:

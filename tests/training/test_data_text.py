@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.data.sources import text as reading
-from edgefront.core.data.sources.text import Counts, Part, decoded, documents, json_lines, lines
+from edgefront.core.data.sources.text import Counts, FilePart, decoded, documents, json_lines, lines
 
 TEXT = st.text(st.sampled_from("ab \n\té漢🙂\u3000\r"), max_size=80)
 
@@ -39,7 +39,7 @@ def test_pieces_are_the_text_cut_before_white_space(small_blocks: None, tmp_path
     path = tmp_path / "text"
     path.write_bytes(text.encode())
     read: list[int] = []
-    pieces = list(documents([Part.whole(path)], read.append))
+    pieces = list(documents([FilePart.whole(path)], read.append))
     assert "".join(piece for piece, _ in pieces) == text
     assert sum(read) == len(text.encode())
     assert [end for _, end in pieces] == [False] * (len(pieces) - 1) + [True] * bool(pieces)
@@ -57,7 +57,7 @@ def test_lines_are_those_of_the_files(small_blocks: None, tmp_path: Path, texts:
     for number, text in enumerate(texts):
         path = tmp_path / str(number)
         path.write_bytes(text.encode())
-        parts.append(Part.whole(path))
+        parts.append(FilePart.whole(path))
         *whole, rest = text.split("\n")
         wanted += [f"{line}\n" for line in whole] + ([rest] if rest else [])
     found, begun = [], ""
@@ -75,17 +75,17 @@ def test_a_part_of_a_file_is_exact_even_in_the_middle_of_a_character(tmp_path: P
     path.write_bytes(raw)
     for start in range(len(raw)):
         for stop in range(start, len(raw) + 1):
-            text = "".join(decoded(Part(path, start, stop, splits_characters=True), nothing))
+            text = "".join(decoded(FilePart(path, start, stop, splits_characters=True), nothing))
             assert text.encode("utf-8", "surrogateescape") == raw[start:stop]
 
 
 def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_bytes(b"\xef\xbb\xbfhello")
-    assert list(documents([Part.whole(path)], nothing)) == [("hello", True)]
+    assert list(documents([FilePart.whole(path)], nothing)) == [("hello", True)]
     path.write_bytes(b"\xef\xbb\xbf" + b"a" * 100_000 + b"\xff")
     with pytest.raises(InvalidInput, match=f"{path} is not UTF-8 at byte 100,003$"):
-        list(documents([Part.whole(path)], nothing))
+        list(documents([FilePart.whole(path)], nothing))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_invalid_utf8_is_reported_with_its_position(tmp_path: Path, raw: bytes, 
     path = tmp_path / "text"
     path.write_bytes(raw)
     with pytest.raises(InvalidInput, match=said) as caught:
-        list(lines([Part.whole(path)], nothing))
+        list(lines([FilePart.whole(path)], nothing))
     assert caught.value.value == str(path)
 
 
@@ -112,7 +112,7 @@ def test_json_lines_give_their_texts(tmp_path: Path) -> None:
     rows = [{"text": "one\ntwo"}, {"text": ""}, {"text": "a" * 150_000 + " b", "meta": 1}, {"text": "\ud800x"}]
     path.write_text("\n\n".join(json.dumps(row) for row in rows))
     read: list[int] = []
-    pieces = list(json_lines([Part.whole(path)], "text", read.append))
+    pieces = list(json_lines([FilePart.whole(path)], "text", read.append))
     assert "".join(text for text, _ in pieces) == "one\ntwo" + "a" * 150_000 + " b" + "\ufffdx"
     assert sum(end for _, end in pieces) == 3
     assert sum(read) == path.stat().st_size
@@ -122,7 +122,7 @@ def test_a_json_line_ends_at_a_line_feed_alone(tmp_path: Path) -> None:
     path = tmp_path / "text.jsonl"
     texts = [f"one{end}two" for end in ENDS_OF_UNICODE]
     path.write_text("\r\n".join(json.dumps({"text": text}, ensure_ascii=False) for text in texts), encoding="utf-8-sig")
-    pieces = list(json_lines([Part.whole(path)], "text", nothing))
+    pieces = list(json_lines([FilePart.whole(path)], "text", nothing))
     assert "".join(text for text, _ in pieces) == "".join(texts)
     assert sum(end for _, end in pieces) == len(texts)
 
@@ -143,11 +143,11 @@ def test_a_wrong_json_line_is_reported_with_its_number(tmp_path: Path, line: str
     path = tmp_path / "text.jsonl"
     path.write_text(f'{{"text": "x"}}\n{line}\n')
     with pytest.raises(InvalidInput, match=said):
-        list(json_lines([Part.whole(path)], "text", nothing))
+        list(json_lines([FilePart.whole(path)], "text", nothing))
 
 
 def test_a_file_that_shrinks_meanwhile_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_text("abc")
     with pytest.raises(InvalidInput, match="became shorter while it was read"):
-        list(documents([Part(path, 0, 10)], nothing))
+        list(documents([FilePart(path, 0, 10)], nothing))

@@ -23,7 +23,7 @@ from edgefront.core.training.evaluation.package import write_package
 from edgefront.core.training.evaluation.perplexity import first_token, perplexity
 from edgefront.core.training.evaluation.translation import bleu, translate
 from edgefront.core.training.finetune.tasks import Question
-from edgefront.core.training.recipes.recipe import Evaluation, Recipe
+from edgefront.core.training.recipes.recipe import EvaluationSettings, Recipe
 
 
 def run(*arguments: object) -> Any:
@@ -65,7 +65,7 @@ def test_perplexity_is_that_of_the_recipes_evaluation(task: str, data: Prepared,
     wanted = perplexity(
         model,
         data.split("valid"),
-        Evaluation(segment=8, memory=12, rows=1, same_length=True),
+        EvaluationSettings(segment=8, memory=12, rows=1, same_length=True),
         device="cpu",
         sentences=task == "sentences",
         begin=first_token(data.tokenizer(), task),

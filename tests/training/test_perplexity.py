@@ -19,7 +19,7 @@ from edgefront.core.common.errors import Diverged, InvalidInput
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
 from edgefront.core.training.evaluation.perplexity import Perplexity, documents, perplexity, perplexity_of, streams
-from edgefront.core.training.recipes.recipe import Evaluation
+from edgefront.core.training.recipes.recipe import EvaluationSettings
 
 VOCABULARY = 23
 lively = partial(packages.lively, vocab_size=VOCABULARY)
@@ -65,7 +65,7 @@ def text(size: int, seed: int = 0, documents: int = 1, **counts: int) -> Paralle
 
 def evaluate(model: LanguageModel, split: Parallel, **changes: Any) -> Perplexity:
     arguments = {name: changes.pop(name) for name in ("max_tokens", "sentences", "begin") if name in changes}
-    evaluation = Evaluation(**{"rows": 1, **changes})
+    evaluation = EvaluationSettings(**{"rows": 1, **changes})
     return perplexity(model, split, evaluation, device="cpu", **arguments)
 
 
@@ -292,7 +292,7 @@ def test_the_model_is_left_as_it_was(training: bool) -> None:
 def test_half_precision_is_near(name: str) -> None:
     model, split = lively(MODELS[name]), text(60)
     wanted = evaluate(model, split, memory=20, segment=16).loss
-    evaluation = Evaluation(segment=16, memory=20, rows=1)
+    evaluation = EvaluationSettings(segment=16, memory=20, rows=1)
     found = perplexity(model, split, evaluation, device="cpu", precision="bfloat16").loss
     assert found == pytest.approx(wanted, rel=0.03)
     assert found != wanted
@@ -300,7 +300,7 @@ def test_half_precision_is_near(name: str) -> None:
 
 def test_progress_counts_what_was_read_and_may_end_it() -> None:
     model, seen = lively(MODELS["transformer-xl"]), []
-    evaluation = Evaluation(segment=16, rows=2)
+    evaluation = EvaluationSettings(segment=16, rows=2)
     perplexity(model, text(60), evaluation, device="cpu", progress=lambda done, total: seen.append((done, total)))
     assert seen == [(32, 59), (59, 59)]
 

@@ -14,7 +14,7 @@ import pytest
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings import lifecycle as trainings
-from edgefront.core.services.trainings.claims import FinishedRun, Machine, RunReport, Score, TrainingClaim
+from edgefront.core.services.trainings.claims import FinishedRun, Machine, ReportedScore, RunReport, TrainingClaim
 from edgefront.core.services.trainings.lifecycle import SupernetRequest
 from edgefront.core.store.database import Database
 from edgefront.embedded.service import EmbeddedService
@@ -69,7 +69,7 @@ class Pool:
             training_claims.start(session, claim.training_id, claim.fence, ARCHITECTURE, "d" * 64, now, 3600)
 
     def finish(self, claim: TrainingClaim, perplexity: float) -> None:
-        scores = [Score("test", "perplexity", perplexity), Score("test", "loss", math.log(perplexity))]
+        scores = [ReportedScore("test", "perplexity", perplexity), ReportedScore("test", "loss", math.log(perplexity))]
         with self.database.write() as session:
             outcome = FinishedRun("done", result={"best_step": 300}, scores=scores)
             now = self.database.now(session)

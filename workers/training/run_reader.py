@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefront.core.common.states import LIVE_TRAININGS, RunOutcome, TrainingState
-from edgefront.core.services.trainings.claims import FinishedRun, RunReport, Score
+from edgefront.core.services.trainings.claims import FinishedRun, ReportedScore, RunReport
 from edgefront.core.services.trainings.folder import checkpoints_in, tail
 from edgefront.core.training.run_folder import (
     EXIT_DONE,
@@ -138,7 +138,7 @@ class RunReader:
         return tuple(metrics), whole
 
 
-def scores_of(result: Mapping[str, Any] | None) -> list[Score]:
+def scores_of(result: Mapping[str, Any] | None) -> list[ReportedScore]:
     """Returns the scores in a result: `{"valid": {"loss": 3.1, "perplexity": 22.2, "bpc": 1.1, "tokens": 640}}`."""
     collected = []
     for split in _SPLITS:
@@ -148,7 +148,7 @@ def scores_of(result: Mapping[str, Any] | None) -> list[Score]:
         tokens = scores.get("tokens")
         for metric, value in scores.items():
             if metric != "tokens" and type(value) in (int, float) and math.isfinite(value):
-                collected.append(Score(split, metric[:64], float(value), {"tokens": tokens}))
+                collected.append(ReportedScore(split, metric[:64], float(value), {"tokens": tokens}))
     return collected
 
 

@@ -21,7 +21,7 @@ from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.runtimes import Runtime
 
 
-class GgufFile(BaseModel):
+class GgufModel(BaseModel):
     """A GGUF file that llama.cpp runs unchanged, with the header values that a launch needs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,7 +43,7 @@ class LaunchRequest(BaseModel):
 
     architecture: dict[str, Any] | None = None
     onnx_file: Path | None = None
-    gguf_file: GgufFile | None = None
+    gguf_file: GgufModel | None = None
     protocol: MeasurementProtocol
     seed: Annotated[int, Field(ge=0, lt=1 << 63)]
     cache: Path
@@ -85,7 +85,7 @@ class Model(Protocol):
         """Whether the output of the latest forward pass is free of NaN and infinities."""
 
 
-class Generated(NamedTuple):
+class GenerationTimes(NamedTuple):
     """Times of one generation (all new tokens), ms."""
 
     first_ms: float
@@ -107,7 +107,7 @@ class Generator(Protocol):
     def prepare(self) -> None:
         """Prepares the state after the context for one generation. Time and energy of this step are not measured."""
 
-    def generate(self) -> Generated:
+    def generate(self) -> GenerationTimes:
         """Runs one generation from the state that `prepare` made, and returns its times."""
 
     def release(self) -> None:

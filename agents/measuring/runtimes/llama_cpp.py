@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from edgefront.agents.measuring.inputs import random_tokens
 from edgefront.agents.measuring.memory_probes import memory_methods
-from edgefront.agents.measuring.runtimes import Generated, LaunchRequest
+from edgefront.agents.measuring.runtimes import GenerationTimes, LaunchRequest
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Attention, ShortConv
 from edgefront.core.common.errors import MeasurementError
@@ -205,12 +205,12 @@ class LlamaGenerator(_Loaded):
         if self._before is not None:
             self._complete(self._before)
 
-    def generate(self) -> Generated:
+    def generate(self) -> GenerationTimes:
         answer, first_ms, further_ms = self._timed(self._request, self._past)
         made, requested = answer["timings"]["predicted_n"], self._request["n_predict"]
         if made != requested:
             raise MeasurementError(f"llama.cpp generated {made} tokens, not {requested}", reason="run_error")
-        return Generated(first_ms, further_ms)
+        return GenerationTimes(first_ms, further_ms)
 
     @property
     def tokens(self) -> NDArray[np.int64]:

@@ -23,7 +23,7 @@ from onnx import TensorProto
 
 from edgefront.agents.measuring.inputs import random_state, random_tokens
 from edgefront.agents.measuring.memory_probes import memory_methods
-from edgefront.agents.measuring.runtimes import Generated, LaunchRequest
+from edgefront.agents.measuring.runtimes import GenerationTimes, LaunchRequest
 from edgefront.agents.measuring.runtimes.onnx_graph import generating, graph, inputs, is_finite, likeliest, with_room
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import MeasurementError
@@ -311,7 +311,7 @@ class OnnxGenerator:
             else self._values(dict(random_state(self._architecture, self._protocol, self._seed)))
         )
 
-    def generate(self) -> Generated:
+    def generate(self) -> GenerationTimes:
         state = self._state
         started = time.perf_counter_ns()
         self._pass(self._prompt, state)
@@ -321,7 +321,7 @@ class OnnxGenerator:
         for index in range(1, self._protocol.new_tokens):
             self._pass(self._tokens(chosen), self._next())
             chosen = self._chosen(index)
-        return Generated((first - started) / 1e6, (time.perf_counter_ns() - first) / 1e6)
+        return GenerationTimes((first - started) / 1e6, (time.perf_counter_ns() - first) / 1e6)
 
     def release(self) -> None:
         self._binding.clear_binding_inputs()

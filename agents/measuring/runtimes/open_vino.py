@@ -13,7 +13,7 @@ import openvino as ov
 
 from edgefront.agents.measuring.inputs import declared_inputs, random_state, random_tokens, state_sizes
 from edgefront.agents.measuring.memory_probes import memory_methods
-from edgefront.agents.measuring.runtimes import Generated, LaunchRequest
+from edgefront.agents.measuring.runtimes import GenerationTimes, LaunchRequest
 from edgefront.agents.measuring.runtimes.onnx_graph import generating, graph, inputs, is_finite, likeliest, starts
 from edgefront.core.common.errors import MeasurementError
 from edgefront.core.common.number_formats import QUANTISED, NumberFormat
@@ -155,13 +155,13 @@ class OpenVinoGenerator:
             if name in self._inputs
         }
 
-    def generate(self) -> Generated:
+    def generate(self) -> GenerationTimes:
         started = time.perf_counter_ns()
         chosen = self._pass(0, self._prompt, self._state)
         first = time.perf_counter_ns()
         for index in range(1, self._protocol.new_tokens):
             chosen = self._pass(index, chosen, self._after())
-        return Generated((first - started) / 1e6, (time.perf_counter_ns() - first) / 1e6)
+        return GenerationTimes((first - started) / 1e6, (time.perf_counter_ns() - first) / 1e6)
 
     def release(self) -> None:
         """Does nothing: the inference requests own the outputs."""

@@ -11,7 +11,7 @@ import torch
 
 from edgefront.agents.measuring.inputs import cache_type_of, random_indices, random_state
 from edgefront.agents.measuring.memory_probes import memory_methods
-from edgefront.agents.measuring.runtimes import Generated, LaunchRequest
+from edgefront.agents.measuring.runtimes import GenerationTimes, LaunchRequest
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import MeasurementError
 from edgefront.core.common.number_formats import NumberFormat
@@ -169,7 +169,7 @@ class TorchGenerator(_Loaded):
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
-    def generate(self) -> Generated:
+    def generate(self) -> GenerationTimes:
         state, self._state = self._state, None
         with torch.inference_mode():
             started = time.perf_counter_ns()
@@ -177,7 +177,7 @@ class TorchGenerator(_Loaded):
             first = time.perf_counter_ns()
             for index in range(1, self._protocol.new_tokens):
                 chosen, state = self._pass(chosen, state, index)
-            return Generated((first - started) / 1e6, (time.perf_counter_ns() - first) / 1e6)
+            return GenerationTimes((first - started) / 1e6, (time.perf_counter_ns() - first) / 1e6)
 
     def release(self) -> None:
         self._scores = None

@@ -18,7 +18,7 @@ from edgefront.core.architectures.huggingface.fields import WRITTEN, Fields
 from edgefront.core.architectures.huggingface.rotary_types import (
     TYPES,
     Config,
-    Parts,
+    FirstBlocks,
     bounded,
     read_lfm2,
     read_mobilellm,
@@ -112,7 +112,7 @@ def _read_gpt2(fields: Fields) -> Config:
     }
 
 
-def _write_gpt2(parts: Parts) -> Config:
+def _write_gpt2(parts: FirstBlocks) -> Config:
     architecture = parts.architecture
     return {
         "architectures": ["GPT2LMHeadModel"],
@@ -147,7 +147,7 @@ def _read_opt(fields: Fields) -> Config:
     }
 
 
-def _write_opt(parts: Parts) -> Config:
+def _write_opt(parts: FirstBlocks) -> Config:
     architecture = parts.architecture
     return {
         "architectures": ["OPTForCausalLM"],
@@ -181,12 +181,12 @@ def _nearest_configurations(architecture: Architecture) -> Iterator[tuple[str, C
     attention, feed_forward, conv = first(Attention), first(FeedForward), first(ShortConv)
     if feed_forward is None:
         return
-    writers: dict[str, Callable[[Parts], Config]] = {"gpt2": _write_gpt2, "opt": _write_opt}
+    writers: dict[str, Callable[[FirstBlocks], Config]] = {"gpt2": _write_gpt2, "opt": _write_opt}
     if isinstance(architecture.positions, RotaryPositions):
         writers = {kind: declared.write for kind, declared in TYPES.items() if kind != "lfm2" or conv is not None}
     for kind, write in writers.items():
         if attention is not None or kind == "lfm2":  # lfm2 without attention may state any number of heads
-            yield kind, write(Parts(architecture, attention or Attention(n_head=1), feed_forward))
+            yield kind, write(FirstBlocks(architecture, attention or Attention(n_head=1), feed_forward))
 
 
 def _unloadable(kind: str, config: Mapping[str, Any]) -> str | None:

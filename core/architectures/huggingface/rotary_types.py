@@ -18,7 +18,7 @@ Config = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Parts:
+class FirstBlocks:
     """A model with its first attention and first feed_forward block; a configuration describes only these two."""
 
     architecture: Architecture
@@ -157,7 +157,7 @@ class RotaryType:
             fields.fault(name, "llama3", "local layers have no scaled positions", "default")
         return by_type[FULL], {"theta": by_type[SLIDING]["theta"]}
 
-    def write(self, parts: Parts) -> Config:
+    def write(self, parts: FirstBlocks) -> Config:
         """Returns the configuration of this type that is nearest to a model."""
         architecture, attention = parts.architecture, parts.attention
         positions = architecture.positions
@@ -208,7 +208,7 @@ class RotaryType:
             }
         return config | self._layers_written(parts, config)
 
-    def _layers_written(self, parts: Parts, config: Config) -> Config:
+    def _layers_written(self, parts: FirstBlocks, config: Config) -> Config:
         """Fields of the configuration that describe single layers."""
         if self.layout is layouts.mistral:
             return {"sliding_window": parts.attention.window}

@@ -13,9 +13,9 @@ from pathlib import Path
 from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.common.files import sha256
 from edgefront.core.data.prepared.prepared import SPLITS
-from edgefront.core.data.sources.text import Form, Part
+from edgefront.core.data.sources.text import FilePart, Form
 
-Parts = tuple[Part, ...]
+Parts = tuple[FilePart, ...]
 
 _SPLIT_NAMES = {
     "train": "train",
@@ -110,7 +110,7 @@ def at_path(path: Path, shares: Shares) -> Corpus:
     named = _named_splits(path, files)
     if named is not None:
         form = _form(path, [file for paths in named.values() for file in paths])
-        parts = {split: tuple(Part.whole(file) for file in paths) for split, paths in named.items()}
+        parts = {split: tuple(FilePart.whole(file) for file in paths) for split, paths in named.items()}
         return Corpus(name, path, parts, form=form)
     form = _form(path, files)
     splits = split_by_hash(files, shares)
@@ -156,16 +156,20 @@ def split_at_lines(path: Path, shares: Shares) -> dict[str, Parts]:
     if size == 0:
         raise _invalid(path, f"{path} is empty")
     valid, test = (_line_end(path, at, size) for at in _stops(size, shares))
-    return {"train": (Part(path, 0, valid),), "valid": (Part(path, valid, test),), "test": (Part(path, test, size),)}
+    return {
+        "train": (FilePart(path, 0, valid),),
+        "valid": (FilePart(path, valid, test),),
+        "test": (FilePart(path, test, size),),
+    }
 
 
 def split_by_hash(files: Sequence[Path], shares: Shares) -> dict[str, Parts] | None:
     """Assigns each file to a split by the hash of its content. Returns None if a split would be empty."""
-    splits: dict[str, list[Part]] = {split: [] for split in SPLITS}
+    splits: dict[str, list[FilePart]] = {split: [] for split in SPLITS}
     for path in files:
         percentile = int(sha256(path)[:8], 16) % 100
         split = "test" if percentile < shares.test else "valid" if percentile < shares.test + shares.valid else "train"
-        splits[split].append(Part.whole(path))
+        splits[split].append(FilePart.whole(path))
     return {split: tuple(parts) for split, parts in splits.items()} if all(splits.values()) else None
 
 
@@ -236,7 +240,7 @@ def _split_after_lines(path: Path, stops: tuple[int, int]) -> dict[str, Parts]:
             if number in stops:
                 offsets.append(offset)
             offset += len(line)
-    return {split: (Part(path, *edges),) for split, edges in zip(SPLITS, pairwise((*offsets, offset)), strict=True)}
+    return {split: (FilePart(path, *edges),) for split, edges in zip(SPLITS, pairwise((*offsets, offset)), strict=True)}
 
 
 def _data_set_name(name: str) -> str:

@@ -14,7 +14,7 @@ from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.common.validation import existing
 from edgefront.core.data.prepared.prepared import SPLITS
 from edgefront.core.data.sources.corpus import Corpus, Parts, character_start, common_line_count
-from edgefront.core.data.sources.text import Form, Part, Unit
+from edgefront.core.data.sources.text import FilePart, Form, Unit
 from edgefront.core.data.tokenizers.tokenizers import Level
 
 
@@ -84,7 +84,7 @@ class DataSet:
             cuts = (cut if is_bytes else character_start(path, cut) for cut in self.cuts)
             edges = pairwise((0, *cuts, path.stat().st_size))
             splits = {
-                split: (Part(path, start, stop, splits_characters=is_bytes),)
+                split: (FilePart(path, start, stop, splits_characters=is_bytes),)
                 for split, (start, stop) in zip(SPLITS, edges, strict=True)
             }
         return Corpus(self.name, folder, splits, sources, self.form)
@@ -114,7 +114,7 @@ class DataSet:
             published = self.published.files.get(split, len(paths))
             if len(paths) != published:
                 raise self.wrong(paths[0].parent, f"{paths[0].parent} has {len(paths)} of {published} files {pattern}")
-            parts = tuple(Part.whole(path) for path in paths)
+            parts = tuple(FilePart.whole(path) for path in paths)
             for part in parts:
                 if part.size == 0:
                     raise self.wrong(part.path, f"{part.path} is empty")

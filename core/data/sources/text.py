@@ -39,7 +39,7 @@ _OTHERS = {
 
 
 @dataclass(frozen=True)
-class Part:
+class FilePart:
     """Bytes `start` to `stop` (exclusive) of a file; if `splits_characters`, both ends may lie inside characters."""
 
     path: Path
@@ -48,7 +48,7 @@ class Part:
     splits_characters: bool = False
 
     @classmethod
-    def whole(cls, path: Path) -> Part:
+    def whole(cls, path: Path) -> FilePart:
         """Returns a part that consists of the whole file."""
         return cls(path, 0, path.stat().st_size)
 
@@ -78,7 +78,7 @@ class TextFormat:
     unit: Unit
     field: str
 
-    def pieces(self, parts: Iterable[Part], tick: Tick) -> Iterator[Piece]:
+    def pieces(self, parts: Iterable[FilePart], tick: Tick) -> Iterator[Piece]:
         """Streams the text of these parts in pieces."""
         if self.form == "jsonl":
             return json_lines(parts, self.field, tick)
@@ -94,13 +94,13 @@ class TextFormat:
         return f"{text}\n" if self.form == "jsonl" and not eos else text
 
 
-def documents(parts: Iterable[Part], tick: Tick) -> Iterator[Piece]:
+def documents(parts: Iterable[FilePart], tick: Tick) -> Iterator[Piece]:
     """Streams each part as one document."""
     for part in parts:
         yield from _ended(_between_words(decoded(part, tick)))
 
 
-def lines(parts: Iterable[Part], tick: Tick) -> Iterator[Piece]:
+def lines(parts: Iterable[FilePart], tick: Tick) -> Iterator[Piece]:
     """Streams each line of the parts, including the line feed."""
     for part in parts:
         is_open = False
@@ -115,7 +115,7 @@ def lines(parts: Iterable[Part], tick: Tick) -> Iterator[Piece]:
             yield "", True
 
 
-def json_lines(parts: Iterable[Part], field: str, tick: Tick) -> Iterator[Piece]:
+def json_lines(parts: Iterable[FilePart], field: str, tick: Tick) -> Iterator[Piece]:
     """Streams the text in `field` of each line's JSON object, except empty texts.
 
     Raises `InvalidInput`, which names the line, for an invalid line. Half of a surrogate pair becomes U+FFFD.
@@ -136,7 +136,7 @@ def json_lines(parts: Iterable[Part], field: str, tick: Tick) -> Iterator[Piece]
                 yield from _ended(_between_words(blocks))
 
 
-def _field(part: Part, raw: bytes, field: str, number: int, offset: int) -> str:
+def _field(part: FilePart, raw: bytes, field: str, number: int, offset: int) -> str:
     try:
         line = raw.decode()
     except UnicodeDecodeError as error:
@@ -189,7 +189,7 @@ def _last_space(text: str) -> int:
     return len(body)
 
 
-def decoded(part: Part, tick: Tick) -> Iterator[str]:
+def decoded(part: FilePart, tick: Tick) -> Iterator[str]:
     """Yields the part's text in blocks. Raises `InvalidInput`, which names the first byte that is not UTF-8.
 
     If the part begins or ends inside a character, the character's bytes become surrogates (`surrogateescape`).

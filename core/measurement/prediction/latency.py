@@ -58,7 +58,7 @@ _DIGITS = 6
 """Significant digits of a prediction, to which all platforms agree."""
 
 
-class Prediction(NamedTuple):
+class LatencyPrediction(NamedTuple):
     """Predictions for n architectures, (n,) ms each: expected latency, and 95 % interval of a launch's median."""
 
     ms: Floats
@@ -71,7 +71,7 @@ class Prediction(NamedTuple):
         return np.asarray(np.log(self.high / self.low) / (2 * Z_95))
 
 
-class Part(NamedTuple):
+class LatencyPart(NamedTuple):
     """Share of one block in a predicted latency, in ms. `block` is None for embedding, output head and fixed costs."""
 
     block: int | None
@@ -135,7 +135,7 @@ class LatencyPredictor:
     protocol: MeasurementProtocol
     launches: int
     """Number of architectures that the predictor was fitted to."""
-    model: Model
+    model: LatencyModel
     half_width: float
     """Half-width of the 95 % interval, in standard deviations."""
     error: float
@@ -177,15 +177,15 @@ class LatencyPredictor:
         reach = max(calibration.half_width(best.scores, terms), _MIN_HALF_WIDTH / float(np.sqrt(model.noise)))
         return cls(protocol, len(measured), model, reach, best.error)
 
-    def predict(self, shapes: Shapes) -> Prediction:
+    def predict(self, shapes: Shapes) -> LatencyPrediction:
         """Predicts the latencies of these architectures under the predictor's protocol."""
         parts = [
             self._predict(shapes.take(slice(start, start + _ROWS_AT_ONCE)))
             for start in range(0, max(1, len(shapes)), _ROWS_AT_ONCE)
         ]
-        return Prediction(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        return LatencyPrediction(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
-    def parts(self, shapes: Shapes, row: int = 0) -> tuple[Part, ...]:
+    def parts(self, shapes: Shapes, row: int = 0) -> tuple[LatencyPart, ...]:
         """Splits the predicted latency of one row by block, with embedding and output head as the final part.
 
         The parts sum to the predicted latency. The correction of the Gaussian process is distributed in proportion.
@@ -196,7 +196,7 @@ class LatencyPredictor:
         kinds = [BLOCK_KINDS[kind] for kind in shape.kind[0] if kind >= 0]
         named = [*enumerate(kinds), (None, "ends")]
         return tuple(
-            Part(
+            LatencyPart(
                 block,
                 kind,
                 float(ms.sum()),
@@ -205,13 +205,13 @@ class LatencyPredictor:
             for (block, kind), ms in zip(named, [*times[: len(kinds)], times[-1]], strict=True)
         )
 
-    def _predict(self, shapes: Shapes) -> Prediction:
+    def _predict(self, shapes: Shapes) -> LatencyPrediction:
         counted = features(shapes, self.protocol)
         mean, variance = self.model.distribution(counted, descriptors(shapes, counted), self.model.noise)
         mean = regression.rounded(mean, _DIGITS)
         half = self.half_width * np.sqrt(variance)
         low, high = mean * np.exp(-half), mean * np.exp(half)
-        return Prediction(mean, regression.rounded(low, _DIGITS), regression.rounded(high, _DIGITS))
+        return LatencyPrediction(mean, regression.rounded(low, _DIGITS), regression.rounded(high, _DIGITS))
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ class _Rows:
     def take(self, chosen: NDArray[np.bool_]) -> _Rows:
         return _Rows(self.features[chosen], self.near[chosen], self.latency_ms[chosen], self.noise[chosen])
 
-    def logarithms(self, costs: regression.Costs) -> Floats:
+    def logarithms(self, costs: regression.UnitCosts) -> Floats:
         return np.log(self.latency_ms / costs.latency(self.features))
 
 
@@ -237,20 +237,20 @@ class _Kind:
     robust: bool
     kernel: Kernel | None
 
-    def learn(self, rows: _Rows, others: Sequence[Floats]) -> Model:
+    def learn(self, rows: _Rows, others: Sequence[Floats]) -> LatencyModel:
         costs = regression.fit(rows.features, rows.latency_ms, rows.noise, _UNITS, others, robust=self.robust)
         left = rows.logarithms(costs)
         variance = float(np.mean(left**2)) + 1e-12
         weights = variance / (variance + rows.noise**2)
         correction = fit_correction(rows.near, _bounded(left) if self.robust else left, weights, self.kernel)
-        return Model(costs, correction, max(correction.noise, _MIN_NOISE))
+        return LatencyModel(costs, correction, max(correction.noise, _MIN_NOISE))
 
 
 @dataclass(frozen=True)
-class Model:
+class LatencyModel:
     """Model of the distribution of a launch's latency: costs of features, correction and noise."""
 
-    costs: regression.Costs
+    costs: regression.UnitCosts
     correction: Correction
     noise: float
     """Residual variance of the logarithm of a launch's latency."""
@@ -266,7 +266,7 @@ class Model:
 class _Trial:
     """A fitted variant of the model, with the errors on unseen launches."""
 
-    model: Model
+    model: LatencyModel
     error: float
     scores: Floats
 

@@ -4,7 +4,7 @@
 | --- | --- | --- |
 | x | `features` | (n, p) features of the launches |
 | t | `latency_ms` | (n,) measured latencies |
-| c | `Costs.per_unit` | (p,) cost of one unit of each feature, ms, at least 0; t ≈ x · c |
+| c | `UnitCosts.per_unit` | (p,) cost of one unit of each feature, ms, at least 0; t ≈ x · c |
 | X | `rows` | x / t, scaled to a mean of 1 in each column: shares of the time |
 | s | `shares` | (p,) coefficients of X: minimise Σ (X · s - 1)² + Σ ((s - prior) / spread)², weighted |
 
@@ -38,7 +38,7 @@ _DIGITS = 10
 
 
 @dataclass(frozen=True)
-class Costs:
+class UnitCosts:
     """Fitted cost of one unit of each feature, and the precision of the fit."""
 
     per_unit: Floats
@@ -69,7 +69,7 @@ def fit(
     others: Sequence[Floats] = (),
     *,
     robust: bool = True,
-) -> Costs:
+) -> UnitCosts:
     """Fits the costs to n launches with (n, p) features and (n,) latencies.
 
     Args:
@@ -95,7 +95,7 @@ def fit(
     costs = shares * inverse
     unseen = np.where(used, 0.0, _by_unit(features.mean(axis=0), costs, units))
     scales = inverse + unseen
-    return Costs(rounded(costs + unseen), scales, rows.T @ rows, np.where(used, spread**-2.0, 1.0))
+    return UnitCosts(rounded(costs + unseen), scales, rows.T @ rows, np.where(used, spread**-2.0, 1.0))
 
 
 def _reweighted(rows: Floats, weights: Floats, shares: Floats, prior: Floats, spread: Floats) -> Floats:

@@ -14,7 +14,7 @@ from edgefront.core.common.states import DeviceState, LaunchState
 from edgefront.core.schemas.agent import EnrolRequest
 from edgefront.core.services.fleet.device_keys import parsed
 from edgefront.core.store import sql
-from edgefront.core.store.sql import Document, Prepared, any_of
+from edgefront.core.store.sql import Document, PreparedStatement, any_of
 from edgefront.core.store.tables import Device, Launch
 from edgefront.core.store.tables.access import digest_of_facts
 from edgefront.core.store.tables.base import UtcDateTime, new_id
@@ -98,7 +98,7 @@ class OwnDevice:
 
 # Statements of the hot path are built once, because SQLAlchemy needs several times longer to build than to run one.
 _DEVICES = cast(Table, Device.__table__)
-_OWN = Prepared(
+_OWN = PreparedStatement(
     select(*(_DEVICES.c[field.name] for field in fields(OwnDevice))).where(_DEVICES.c.id == bindparam("device"))
 )
 _SEEN = update(_DEVICES).where(_DEVICES.c.id == bindparam("device")).values(last_seen_at=bindparam("now"))
@@ -110,7 +110,7 @@ _SET_FACTS = (
     .values(facts=bindparam("facts"), facts_digest=bindparam("digest"))
 )
 _INSTANCES = update(_DEVICES).where(_DEVICES.c.id == bindparam("device")).values(instances=bindparam("found"))
-_WORKED = Prepared(
+_WORKED = PreparedStatement(
     _SEEN.values(
         reported_at=func.coalesce(bindparam("result_at", type_=UtcDateTime), _DEVICES.c.reported_at),
         busy_s=_DEVICES.c.busy_s + bindparam("busy", type_=Double),

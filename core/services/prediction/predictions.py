@@ -22,7 +22,7 @@ from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.quality.pruning_predictor import PruningPredictor
 from edgefront.core.quality.shipped import law_for
 from edgefront.core.schemas.candidates import CandidateParts, MemoryPart
-from edgefront.core.schemas.jobs import TargetRequest, TrainingBudget
+from edgefront.core.schemas.jobs import PredictionBudget, TargetRequest
 from edgefront.core.schemas.predictions import (
     MeasuredView,
     PartView,
@@ -122,7 +122,7 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
 
 
 def _law(
-    architecture: Architecture, named: PerplexityPredictor | None, budget: TrainingBudget
+    architecture: Architecture, named: PerplexityPredictor | None, budget: PredictionBudget
 ) -> PerplexityPredictor | None:
     """Returns the scaling law that predicts the model's quality after this training; None if none covers the model.
     Raises `InvalidInput`, which names the field, if the law does not permit the budget, or if a budget has no law.

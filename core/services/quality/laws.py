@@ -22,7 +22,7 @@ from edgefront.core.quality.predictor import Pace, PerplexityPredictor, Training
 from edgefront.core.quality.pruning_predictor import PruningPredictor
 from edgefront.core.quality.shipped import NAMES, family, law_named, shipped_laws
 from edgefront.core.quality.stored import from_json, summary, to_text
-from edgefront.core.schemas.jobs import JobRequest, TrainingBudget
+from edgefront.core.schemas.jobs import JobRequest, PredictionBudget
 from edgefront.core.schemas.service import QualityLawView
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.spaces import space_of
@@ -249,7 +249,7 @@ def _law_of(request: JobRequest, find: Callable[[str], PerplexityPredictor]) -> 
 # For a budget --------------------------------------------------------------------------------------------------------
 
 
-def for_budget(law: Law, budget: TrainingBudget) -> Law:
+def for_budget(law: Law, budget: PredictionBudget) -> Law:
     """Returns the predictor for this training budget; a training time needs the speed of training (`Pace`).
     `InvalidInput` names the field if the predictor has only one budget.
     """
@@ -263,7 +263,7 @@ def for_budget(law: Law, budget: TrainingBudget) -> Law:
     return law.in_time(TrainingTime(time.hours, time.trainer, pace))
 
 
-def check_no_budget(budget: TrainingBudget, models: str) -> None:
+def check_no_budget(budget: PredictionBudget, models: str) -> None:
     """Raises `InvalidInput` if a training budget is given for `models` (words for models without a scaling law)."""
     for field, value in (("train_tokens", budget.train_tokens), ("train_time", budget.train_time)):
         if value is not None:

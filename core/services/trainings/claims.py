@@ -75,7 +75,7 @@ class RunReport:
 
 
 @dataclass(frozen=True)
-class Score:
+class ReportedScore:
     """One evaluation of a trained model."""
 
     split: str
@@ -91,7 +91,7 @@ class FinishedRun:
     outcome: RunOutcome
     reason: str = ""
     result: Document | None = None
-    scores: Sequence[Score] = ()
+    scores: Sequence[ReportedScore] = ()
 
 
 def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: float) -> TrainingClaim | None:
@@ -347,7 +347,7 @@ def _key(recipe: Recipe, *values: object) -> str:
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _store_scores(session: Session, training: Training, scores: Sequence[Score], now: datetime) -> None:
+def _store_scores(session: Session, training: Training, scores: Sequence[ReportedScore], now: datetime) -> None:
     if training.digest is None or training.recipe is None or training.budget is None or not scores:
         return
     recipe = Recipe.parse(training.recipe)

@@ -22,7 +22,7 @@ from edgefront.core.services.trainings.transitions import log_state
 from edgefront.core.services.trainings.views import training_view
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
-from edgefront.core.training.evaluation.given_model import ImportedModel, check_imported
+from edgefront.core.training.evaluation.given_model import CheckedModel, check_imported
 from edgefront.core.training.evaluation.package import CUTS, WEIGHTS
 from edgefront.core.training.pruning.study_file import read_study_file
 
@@ -84,7 +84,7 @@ def import_model(
         return training_view(session, training), True
 
 
-def _row(owner: str, training_id: str, model: ImportedModel, **request: str | None) -> Training:
+def _row(owner: str, training_id: str, model: CheckedModel, **request: str | None) -> Training:
     architecture = model.architecture
     named = {name: value for name, value in (*request.items(), ("licence", model.facts.get("licence"))) if value}
     return Training(
@@ -105,7 +105,7 @@ def _row(owner: str, training_id: str, model: ImportedModel, **request: str | No
     )
 
 
-def _law_of_cuts(folder: Path, model: ImportedModel) -> PruningPredictor | None:
+def _law_of_cuts(folder: Path, model: CheckedModel) -> PruningPredictor | None:
     """Returns the pruning predictor from the archive's importance study; None if the archive has no study. Raises
     `InvalidInput` if the study is damaged or belongs to another model.
     """

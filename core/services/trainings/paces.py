@@ -15,7 +15,7 @@ from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.states import TrainingKind, TrainingState
 from edgefront.core.quality.predictor import Pace, flops_per_token
-from edgefront.core.schemas.jobs import TrainerPace, TrainingBudget
+from edgefront.core.schemas.jobs import PredictionBudget, TrainerPace
 from edgefront.core.schemas.trainings import TrainerView
 from edgefront.core.services.stored import RowReader
 from edgefront.core.store.database import Database
@@ -24,7 +24,7 @@ from edgefront.core.store.tables import Training
 LATEST = 20
 """Number of latest trainings to which a training speed is fitted."""
 
-Budget = TypeVar("Budget", bound=TrainingBudget)
+Budget = TypeVar("Budget", bound=PredictionBudget)
 
 _ENDED = (
     Training.kind == TrainingKind.TRAINING,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.data.tokenizers.tokenizers import Tokenizer
-from edgefront.core.nn.embedding import RelativePositions
+from edgefront.core.nn.embedding import RelativePositionEmbedding
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.training.evaluation.package import Package
 from edgefront.core.training.evaluation.perplexity import check_scores, first_token
@@ -231,7 +231,7 @@ def generate_text(
     if recipe is not None and package.architecture.max_length is None:
         if memory is None:
             memory = max(recipe.evaluation.memory, recipe.segment)
-        if isinstance(model.positions, RelativePositions) and recipe.evaluation.clamp is not None:
+        if isinstance(model.positions, RelativePositionEmbedding) and recipe.evaluation.clamp is not None:
             model.positions.max_relative_distance = recipe.evaluation.clamp
     stream, pieces = TextStream(tokenizer, ids), list[str]()
 

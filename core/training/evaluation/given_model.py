@@ -312,7 +312,7 @@ class _Facts(_Fact):
 
 
 @dataclass(frozen=True)
-class ImportedModel:
+class CheckedModel:
     """A checked model. `digest` is the digest of the weights, the tokenizer and all other files that affect outputs."""
 
     architecture: Architecture
@@ -330,7 +330,7 @@ def model_files(folder: Path) -> dict[str, Path]:
     return {name: folder / name for name in FILES if (folder / name).is_file()}
 
 
-def check_imported(folder: Path, *, name: str | None = None, licence: str | None = None) -> ImportedModel:
+def check_imported(folder: Path, *, name: str | None = None, licence: str | None = None) -> CheckedModel:
     """Checks a folder and rewrites its `result.json` and model card; `name` and `licence` replace the recorded values.
 
     Raises `InvalidInput`, without the folder's path, for a missing file, a file that is not JSON or safetensors, a
@@ -363,7 +363,7 @@ def check_imported(folder: Path, *, name: str | None = None, licence: str | None
         for file in _CONTENT:
             if (folder / file).is_file():
                 hashed.update(f"{file} {sha256(folder / file)}\n".encode())
-        return ImportedModel(described, package.facts, hashed.hexdigest())
+        return CheckedModel(described, package.facts, hashed.hexdigest())
 
 
 def _recorded(folder: Path) -> dict[str, Any]:

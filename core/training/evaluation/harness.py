@@ -21,7 +21,7 @@ _MAX_TOKENS = 256
 """Default maximum number of generated tokens, as in the models of lm-evaluation-harness."""
 
 
-class TrainedModel(LM):
+class HarnessModel(LM):
     """Adapter from the package of a trained model to the interface `LM` of lm-evaluation-harness."""
 
     def __init__(self, package: Package, *, device: torch.device | str = "cpu", rows: int = 16) -> None:
@@ -89,7 +89,7 @@ def evaluate_tasks(
             allowed="names that `lm-eval ls tasks` lists, or names in YAML files of the included folder",
         )
     evaluated = simple_evaluate(
-        TrainedModel(package, device=device, rows=rows),
+        HarnessModel(package, device=device, rows=rows),
         tasks=list(tasks),
         num_fewshot=shots,
         limit=limit,

@@ -24,9 +24,9 @@ from edgefront.core.common.errors import Diverged, InvalidInput
 from edgefront.core.data.batches.batch import IGNORED, Tokens
 from edgefront.core.data.prepared.prepared import Split
 from edgefront.core.data.tokenizers.tokenizers import BOS, Tokenizer
-from edgefront.core.nn.embedding import RelativePositions
+from edgefront.core.nn.embedding import RelativePositionEmbedding
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.training.recipes.recipe import Evaluation, Precision, Task, can_carry_past
+from edgefront.core.training.recipes.recipe import EvaluationSettings, Precision, Task, can_carry_past
 
 Integers = NDArray[np.int64]
 
@@ -167,7 +167,7 @@ class Perplexity:
 def perplexity(
     model: LanguageModel,
     split: Split,
-    evaluation: Evaluation,
+    evaluation: EvaluationSettings,
     *,
     device: torch.device | str,
     precision: Precision = "float32",
@@ -225,14 +225,14 @@ def perplexity(
     return perplexity_of(float(reader.total), text.count, split)
 
 
-def evaluation_without_recipe(architecture: Architecture, memory: int | None = None) -> Evaluation:
+def evaluation_without_recipe(architecture: Architecture, memory: int | None = None) -> EvaluationSettings:
     """Returns the evaluation settings of a model without a recipe, such as an imported model.
 
     Segments have the model's context length, at most 1,024 tokens, after `memory` tokens, in batches of 1,024 tokens.
     """
     past = memory or 0
     segment = max(1, min(MAX_DEFAULT_SEGMENT, architecture.stated_length - past))
-    return Evaluation(segment=segment, memory=past, rows=max(1, MAX_DEFAULT_SEGMENT // segment))
+    return EvaluationSettings(segment=segment, memory=past, rows=max(1, MAX_DEFAULT_SEGMENT // segment))
 
 
 def first_token(tokenizer: Tokenizer, task: Task) -> int | None:
@@ -249,7 +249,12 @@ class _Reader:
     """Runs the model on passages and sums the losses."""
 
     def __init__(
-        self, model: LanguageModel, evaluation: Evaluation, device: torch.device, count: int, progress: Progress | None
+        self,
+        model: LanguageModel,
+        evaluation: EvaluationSettings,
+        device: torch.device,
+        count: int,
+        progress: Progress | None,
     ) -> None:
         self.model, self.evaluation, self.device = model, evaluation, device
         self.window = evaluation.memory + 1 if evaluation.same_length else None
@@ -313,7 +318,7 @@ def evaluating(
 ) -> Iterator[None]:
     """Context manager for evaluation: evaluation mode, no gradients, autocast to `precision`, clamped distances."""
     was_training = model.training
-    relative = model.positions if isinstance(model.positions, RelativePositions) and clamp is not None else None
+    relative = model.positions if isinstance(model.positions, RelativePositionEmbedding) and clamp is not None else None
     before = None if relative is None else relative.max_relative_distance
     model.eval()
     if relative is not None:
@@ -327,7 +332,7 @@ def evaluating(
             relative.max_relative_distance = before
 
 
-def _check(model: LanguageModel, evaluation: Evaluation, source: Split | None) -> None:
+def _check(model: LanguageModel, evaluation: EvaluationSettings, source: Split | None) -> None:
     architecture = model.architecture
     if not architecture.causal or architecture.output.kind != "tokens":
         raise InvalidInput(

@@ -20,7 +20,7 @@ from edgefront.core.nn.model import LanguageModel
 from edgefront.core.training.evaluation.generate import Sampling, TextStream, generate
 from edgefront.core.training.evaluation.package import Package
 from edgefront.core.training.evaluation.perplexity import evaluating, padded
-from edgefront.core.training.recipes.recipe import Evaluation, can_carry_past, predicts_next_token
+from edgefront.core.training.recipes.recipe import EvaluationSettings, can_carry_past, predicts_next_token
 
 _POSITIONS = 64
 """Number of positions whose logits over the whole vocabulary are computed together."""
@@ -51,7 +51,7 @@ class TextScorer:
         self.tokenizer: Tokenizer = package.tokenizer
         self.device, self.rows = torch.device(device), rows
         recipe = package.recipe
-        self.evaluation = Evaluation(segment=512, memory=1 << 20) if recipe is None else recipe.evaluation
+        self.evaluation = EvaluationSettings(segment=512, memory=1 << 20) if recipe is None else recipe.evaluation
         self.max_length = package.architecture.max_length
         self.begin = _begin(self.tokenizer)
 

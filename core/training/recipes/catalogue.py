@@ -8,7 +8,14 @@ from typing import NamedTuple
 from edgefront.core.common.errors import NotFound
 from edgefront.core.common.validation import existing
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
-from edgefront.core.training.recipes.recipe import Distil, Evaluation, Optimizer, Parametrisation, Recipe, Schedule
+from edgefront.core.training.recipes.recipe import (
+    Distil,
+    EvaluationSettings,
+    Optimizer,
+    Parametrisation,
+    Recipe,
+    Schedule,
+)
 
 # Own recipes. On two cores they take less than a minute with 1.3 million parameters, two minutes with 5 million.
 
@@ -27,7 +34,7 @@ _MODERN = Recipe(
     initialisation="completep",
     parametrisation=Parametrisation(base_width=64, base_blocks=4, embedding_lr=2.0),
     checkpoint_every=100,
-    evaluation=Evaluation(segment=128, rows=16, every=100, tokens=1 << 15),
+    evaluation=EvaluationSettings(segment=128, rows=16, every=100, tokens=1 << 15),
 )
 _QUICK = Recipe(
     name="quick",
@@ -42,7 +49,7 @@ _QUICK = Recipe(
     clip=1.0,
     initialisation="gpt2",
     checkpoint_every=100,
-    evaluation=Evaluation(segment=128, rows=16, every=100, tokens=1 << 15),
+    evaluation=EvaluationSettings(segment=128, rows=16, every=100, tokens=1 << 15),
 )
 # CompleteP's rates do not apply to trained weights, because the scales of trained weights do not follow from the shape.
 # The rate and the short warm-up are Minitron's (Sreenivas et al. 2024, arXiv 2408.11796).
@@ -60,7 +67,7 @@ _DISTIL = Recipe(
     clip=1.0,
     distil=Distil(),
     checkpoint_every=100,
-    evaluation=Evaluation(segment=128, rows=16, every=100, tokens=1 << 15),
+    evaluation=EvaluationSettings(segment=128, rows=16, every=100, tokens=1 << 15),
 )
 
 # PAR, Transformer-XL and BERT, with the settings of NVIDIA's code that PAR reports (Table A1).
@@ -84,7 +91,7 @@ _XL_BASE = Recipe(
     initialisation="transformer_xl",
     precision="float16",
     checkpoint_every=5_000,
-    evaluation=Evaluation(segment=64, memory=640, clamp=400, same_length=True, rows=16, every=5_000),
+    evaluation=EvaluationSettings(segment=64, memory=640, clamp=400, same_length=True, rows=16, every=5_000),
 )
 _XL_LARGE = _XL_BASE.model_copy(
     update={
@@ -99,7 +106,9 @@ _XL_LARGE = _XL_BASE.model_copy(
         "schedule": Schedule(decay="cosine", warmup=16_000, min_lr=1e-4),
         "dropout": Dropout(embedding=0.2, hidden=0.2, attention=0.2, output=0.2),
         "initialisation": "transformer_xl_large",
-        "evaluation": Evaluation(segment=128, memory=1_600, clamp=1_000, same_length=True, rows=16, every=5_000),
+        "evaluation": EvaluationSettings(
+            segment=128, memory=1_600, clamp=1_000, same_length=True, rows=16, every=5_000
+        ),
     }
 )
 
@@ -125,7 +134,7 @@ _BERT_PHASE_1 = Recipe(
     initialisation="bert",
     precision="float16",
     checkpoint_every=200,
-    evaluation=Evaluation(segment=128, rows=64, every=200, tokens=1 << 20),
+    evaluation=EvaluationSettings(segment=128, rows=64, every=200, tokens=1 << 20),
 )
 _BERT_PHASE_2 = _BERT_PHASE_1.model_copy(
     update={
@@ -137,7 +146,7 @@ _BERT_PHASE_2 = _BERT_PHASE_1.model_copy(
         "segment": 512,
         "optimizer": _BERT_PHASE_1.optimizer.model_copy(update={"lr": 4e-3}),
         "schedule": Schedule(decay="power", power=0.5, warmup=201),  # 12.8 %, rounded up
-        "evaluation": Evaluation(segment=512, rows=16, every=200, tokens=1 << 20),
+        "evaluation": EvaluationSettings(segment=512, rows=16, every=200, tokens=1 << 20),
     }
 )
 
@@ -202,7 +211,7 @@ _SRUPP_IWSLT = Recipe(
     dropout=Dropout(embedding=0.1, hidden=0.1, attention=0.1, highway=0.1, output=0.1),
     initialisation="translation",
     checkpoint_every=1_000,
-    evaluation=Evaluation(segment=125, rows=128, every=1_000),
+    evaluation=EvaluationSettings(segment=125, rows=128, every=1_000),
 )
 
 
@@ -237,7 +246,7 @@ def _srupp(column: _SruppColumn) -> Recipe:
             "initialisation": "srupp",
             "precision": column.precision,
             "checkpoint_every": 8_000,
-            "evaluation": Evaluation(
+            "evaluation": EvaluationSettings(
                 segment=column.tested_at, memory=column.tested_at, same_length=True, rows=16, every=8_000
             ),
         }
@@ -271,7 +280,7 @@ _LTS_GPT2_WT103 = Recipe(
     dropout=_GPT2_DROPOUT,
     initialisation="gpt2",
     checkpoint_every=5_000,
-    evaluation=Evaluation(segment=192, rows=16, every=5_000),
+    evaluation=EvaluationSettings(segment=192, rows=16, every=5_000),
 )
 _LTS_GPT2_LM1B = _LTS_GPT2_WT103.model_copy(
     update={
@@ -285,7 +294,7 @@ _LTS_GPT2_LM1B = _LTS_GPT2_WT103.model_copy(
         "segment": 32,
         "optimizer": Optimizer(name="lamb", lr=2.5e-4, betas=(0.9, 0.999), eps=1e-6),
         "schedule": Schedule(decay="cosine", warmup=20_000),
-        "evaluation": Evaluation(segment=32, rows=16, every=5_000),
+        "evaluation": EvaluationSettings(segment=32, rows=16, every=5_000),
     }
 )
 _LTS_PILE = Recipe(
@@ -306,7 +315,7 @@ _LTS_PILE = Recipe(
     initialisation="opt",
     precision="float16",
     checkpoint_every=1_000,
-    evaluation=Evaluation(segment=2_048, rows=8, every=1_000, tokens=1 << 21),
+    evaluation=EvaluationSettings(segment=2_048, rows=8, every=1_000, tokens=1 << 21),
 )
 _LTS_XL_WT103 = _LTS_GPT2_WT103.model_copy(
     update={
@@ -318,7 +327,7 @@ _LTS_XL_WT103 = _LTS_GPT2_WT103.model_copy(
         "memory": 192,
         "dropout": Dropout(embedding=0.1, hidden=0.1, attention=0.0, output=0.1),
         "initialisation": "transformer_xl",
-        "evaluation": Evaluation(segment=192, memory=192, same_length=True, rows=16, every=5_000),
+        "evaluation": EvaluationSettings(segment=192, memory=192, same_length=True, rows=16, every=5_000),
     }
 )
 _LTS_XL_LM1B = _LTS_XL_WT103.model_copy(
@@ -335,7 +344,7 @@ _LTS_XL_LM1B = _LTS_XL_WT103.model_copy(
         "optimizer": Optimizer(name="adam", lr=2.5e-4, betas=(0.9, 0.999), eps=1e-8),
         "schedule": Schedule(decay="cosine", warmup=20_000),
         "dropout": NO_DROPOUT,
-        "evaluation": Evaluation(segment=32, memory=32, same_length=True, rows=16, every=5_000),
+        "evaluation": EvaluationSettings(segment=32, memory=32, same_length=True, rows=16, every=5_000),
     }
 )
 

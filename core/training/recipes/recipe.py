@@ -81,7 +81,7 @@ class Schedule(_Section):
     power: Rate = 1.0
 
 
-class Evaluation(_Section):
+class EvaluationSettings(_Section):
     """Settings of evaluation: `segment` tokens at a time are read after `memory` past tokens (Transformer-XL §4.1)."""
 
     segment: Count = 64
@@ -155,7 +155,7 @@ class Recipe(_Section):
     checkpoint_every: Count = 1000
     checkpoints: Annotated[StrictInt, Field(ge=1, le=100)] = 2
     """Number of latest checkpoints that are kept, besides the best on the validation split."""
-    evaluation: Evaluation = Evaluation()
+    evaluation: EvaluationSettings = EvaluationSettings()
 
     @model_validator(mode="after")
     def _fits(self) -> Recipe:

@@ -67,7 +67,7 @@ class StepPlan:
     """Whether the architecture is trained too; False in the first phase, which trains only weights."""
 
 
-class Schedule:
+class SearchSchedule:
     """Schedule of a search: steps on weights only, then cycles of steps on weights and architecture (PAR §2.2)."""
 
     def __init__(self, steps: int, settings: SearchSettings, epoch: int) -> None:
@@ -158,7 +158,7 @@ class Search:
         self.settings = settings = model.settings
         self._device = next(model.parameters()).device
         self._parts = DataParts(batches, settings.architecture_fraction)
-        self._schedule = Schedule(recipe.steps, settings, batches.steps_per_epoch)
+        self._schedule = SearchSchedule(recipe.steps, settings, batches.steps_per_epoch)
         self._optimizer, self._lr = optimizer, lr
         self.mixture = Mixture(settings.layers, settings.choices).to(self._device)
         self._architecture_optimizer = torch.optim.Adam(

@@ -175,9 +175,9 @@ class TrainingBudgetOptions:
     @property
     def fields(self) -> dict[str, Any]:
         """Returns the training budget as fields of a job request. Raises `InvalidInput` for conflicting options."""
-        from edgefront.core.schemas.jobs import TrainingBudget
+        from edgefront.core.schemas.jobs import PredictionBudget
 
-        return TrainingBudget.of(**self.values).fields
+        return PredictionBudget.of(**self.values).fields
 
 
 # Jobs and trainings -------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def read_report(path: Path) -> Report:
     )
 
 
-class Figures(View):
+class ReportedFigures(View):
     """The reported latency, memory and other figures of the recommended model, checked for possible values."""
 
     latency_ms: Milliseconds
@@ -69,7 +69,7 @@ class Subject:
     target: TargetView
     candidate: CandidateView
     architecture: Architecture
-    figures: Figures
+    figures: ReportedFigures
 
 
 def subject_of(report: Report, target: str | None) -> Subject:
@@ -93,7 +93,7 @@ def subject_of(report: Report, target: str | None) -> Subject:
             value=candidate.digest,
             allowed=architecture.digest,
         )
-    figures = checked(Figures, candidate.model_dump(include=set(Figures.model_fields)))
+    figures = checked(ReportedFigures, candidate.model_dump(include=set(ReportedFigures.model_fields)))
     return Subject(target_view, candidate, architecture, figures)
 
 
@@ -123,7 +123,7 @@ class FigureComparison:
         }
 
 
-def compare(figures: Figures, measured: Measured, epsilon: float) -> list[FigureComparison]:
+def compare(figures: ReportedFigures, measured: Measured, epsilon: float) -> list[FigureComparison]:
     """Compares each reported figure with the launches on this machine (two or more). Two figures agree unless their
     intervals show a difference above `epsilon`, the relative difference that the job ignores.
 

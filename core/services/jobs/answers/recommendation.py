@@ -21,7 +21,7 @@ from edgefront.core.model_files.model_file import NUMBERS, ModelFormat, formats_
 from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.quality.pruning_predictor import PruningPredictor
 from edgefront.core.schemas.candidates import CandidateView
-from edgefront.core.schemas.jobs import NO_BUDGET, NO_LIMITS, Limits, TrainingBudget
+from edgefront.core.schemas.jobs import NO_BUDGET, NO_LIMITS, Limits, PredictionBudget
 from edgefront.core.schemas.predictions import PredictedView
 from edgefront.core.schemas.recommendations import (
     LimitMove,
@@ -204,7 +204,7 @@ def answer(
     job_id: str,
     target: str | None = None,
     limits: Limits = NO_LIMITS,
-    budget: TrainingBudget = NO_BUDGET,
+    budget: PredictionBudget = NO_BUDGET,
 ) -> RecommendationView:
     """Returns the recommendation for a target. Arguments and errors are those of `read_inputs`.
 
@@ -248,7 +248,7 @@ def read_inputs(
     job_id: str,
     target: str | None = None,
     limits: Limits = NO_LIMITS,
-    budget: TrainingBudget = NO_BUDGET,
+    budget: PredictionBudget = NO_BUDGET,
     best: Collection[str] = (),
 ) -> RecommendationInputs:
     """Reads the inputs of the recommendation for `target` (an id or a name; None: the job's first target).
@@ -280,7 +280,7 @@ def inputs_within(
     job: Job,
     row: Target,
     limits: Limits,
-    budget: TrainingBudget = NO_BUDGET,
+    budget: PredictionBudget = NO_BUDGET,
     best: Collection[str] = (),
 ) -> RecommendationInputs:
     """Reads the inputs of a target's recommendation within exactly these limits. Other arguments: see `read_inputs`."""

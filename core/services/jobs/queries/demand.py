@@ -27,7 +27,7 @@ from edgefront.core.common.states import (
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device, parsed
 from edgefront.core.services.turns import TurnQueue, next_turns
 from edgefront.core.store import sql
-from edgefront.core.store.sql import Document, Prepared, any_of, texts
+from edgefront.core.store.sql import Document, PreparedStatement, any_of, texts
 from edgefront.core.store.tables import Candidate, Device, Job, Launch, Measurement, Target, new_id, random_ids
 from edgefront.core.store.tables.measurement import LEASED, WANTED
 
@@ -267,7 +267,7 @@ def remove_launches(session: Session, launch_ids: Collection[str]) -> None:
         )
 
 
-_MARKED = Prepared(
+_MARKED = PreparedStatement(
     select(Launch.measurement_id).where(
         any_of(Launch.measurement_id, texts("ids")), Launch.state == LaunchState.DONE, Launch.mark.is_not(None)
     )

@@ -26,7 +26,7 @@ from edgefront.core.common.states import (
     WorkKind,
 )
 from edgefront.core.services.fleet.device_keys import DEVICE, ids_and_classes, key_of_class, key_of_device, parsed
-from edgefront.core.store.sql import Document, Items, Prepared, any_of, texts
+from edgefront.core.store.sql import Document, Items, PreparedStatement, any_of, texts
 from edgefront.core.store.tables import (
     Candidate,
     Device,
@@ -54,7 +54,7 @@ def targets(session: Session, job_ids: Sequence[str]) -> list[Target]:
     return list(session.scalars(select(Target).where(any_of(Target.job_id, job_ids)).order_by(Target.position)))
 
 
-_OWNERS = Prepared(
+_OWNERS = PreparedStatement(
     select(Target.id, Job.owner).join(Job, Job.id == Target.job_id).where(any_of(Target.id, texts("targets")))
 )
 

@@ -42,7 +42,7 @@ from edgefront.core.store.clock import MAX_TTL, over
 from edgefront.core.store.sql import (
     Document,
     Parsed,
-    Prepared,
+    PreparedStatement,
     any_of,
     fetch,
     json_text,
@@ -193,8 +193,8 @@ _OWN_WANTED = (
     .limit(1)
     .scalar_subquery()
 )
-_CLAIMABLE = Prepared(_claimable(func.coalesce(_OWN_WANTED, _SHARED)))
-_CLAIMABLE_SHARED = Prepared(_claimable(_SHARED))
+_CLAIMABLE = PreparedStatement(_claimable(func.coalesce(_OWN_WANTED, _SHARED)))
+_CLAIMABLE_SHARED = PreparedStatement(_claimable(_SHARED))
 
 
 def claimable(
@@ -206,7 +206,7 @@ def claimable(
 ) -> list[LaunchRow]:
     """Locks and returns the first wanted launches of both keys, except launches that other claims have locked."""
 
-    def claim(query: Prepared) -> list[LaunchRow]:
+    def claim(query: PreparedStatement) -> list[LaunchRow]:
         asked = {"own": own_key, "shared": shared_key, "most": limit}
         if not excluded_protocols:
             return fetch(session, LaunchRow, query, asked)
@@ -219,7 +219,7 @@ def claimable(
     return sorted([*own, *claim(_CLAIMABLE_SHARED)], key=lambda row: (row.turn, row.id))[:limit]
 
 
-_HELD = Prepared(
+_HELD = PreparedStatement(
     select(func.count()).select_from(Launch).where(Launch.device_id == bindparam("device"), Launch.state == LEASED)
 )
 _ADD = insert(_LEASES).values(
@@ -240,7 +240,7 @@ _LEASE_OUT = (
         started_at=None,
     )
 )
-_ADD_AND_LEASE_OUT = Prepared(_LEASE_OUT.add_cte(_ADD.cte("made")))
+_ADD_AND_LEASE_OUT = PreparedStatement(_LEASE_OUT.add_cte(_ADD.cte("made")))
 
 
 def claims_alone(session: Session, device_id: str) -> bool:
@@ -278,9 +278,9 @@ def lease_out(
 
 _IDS = any_of(Launch.id, texts("ids"))
 _LEASED = launch_rows(_IDS, Launch.state == LEASED)
-_LEASED_ONES, _LEASED_AND_FREE = (Prepared(_locked(_LEASED, skip_locked=skip)) for skip in (False, True))
-_FOR_REPORT = Prepared(_locked(launch_rows(_IDS)))
-_UNPROCESSED = Prepared(_locked(launch_rows(_IDS, Launch.state == REPORTED)))
+_LEASED_ONES, _LEASED_AND_FREE = (PreparedStatement(_locked(_LEASED, skip_locked=skip)) for skip in (False, True))
+_FOR_REPORT = PreparedStatement(_locked(launch_rows(_IDS)))
+_UNPROCESSED = PreparedStatement(_locked(launch_rows(_IDS, Launch.state == REPORTED)))
 
 
 def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: bool = False) -> list[LaunchRow]:
@@ -305,8 +305,8 @@ _WAITING = (
     .order_by(Launch.finished_at, Launch.id)
     .limit(bindparam("most", type_=Integer))
 )
-_WAITING_OF_ONE = Prepared(_WAITING.where(Launch.target_id == bindparam("target")))
-_WAITING_OF_NONE = Prepared(_WAITING.where(Launch.target_id.is_(None)))
+_WAITING_OF_ONE = PreparedStatement(_WAITING.where(Launch.target_id == bindparam("target")))
+_WAITING_OF_NONE = PreparedStatement(_WAITING.where(Launch.target_id.is_(None)))
 
 
 def unprocessed(session: Session, target_id: str | None, limit: int) -> dict[str, str]:

@@ -13,7 +13,7 @@ from edgefront.core.common.states import ACTIVE_TARGETS, JobState, LaunchState, 
 from edgefront.core.services.jobs.queries.demand import NOT_WANTED, needed
 from edgefront.core.services.measuring.queries.launches import LaunchRow, launch_rows, set_values
 from edgefront.core.store.clock import MAX_TTL, over
-from edgefront.core.store.sql import Prepared, any_of, fetch
+from edgefront.core.store.sql import PreparedStatement, any_of, fetch
 from edgefront.core.store.tables import Device, Job, Launch, Lease, Measurement, Target
 from edgefront.core.store.tables.base import UtcDateTime
 from edgefront.core.store.tables.measurement import LEASED, WANTED
@@ -152,7 +152,7 @@ def unfinished_of(session: Session, lease_id: str) -> list[str]:
 
 
 _ENDED = select(Lease.id).where(Lease.ended_at.is_not(None))
-_STRANDED = Prepared(launch_rows(Launch.state == LEASED, Launch.lease_id.in_(_ENDED)))
+_STRANDED = PreparedStatement(launch_rows(Launch.state == LEASED, Launch.lease_id.in_(_ENDED)))
 
 
 def stranded(session: Session) -> list[LaunchRow]:

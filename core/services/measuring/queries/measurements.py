@@ -23,7 +23,7 @@ from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.measurement.statistics import LaunchVariance
 from edgefront.core.services.jobs.queries.candidates import COPIED
 from edgefront.core.services.measuring.queries.launches import RESULT, LaunchRow
-from edgefront.core.store.sql import Document, Prepared, any_of, fetch, texts, write_back
+from edgefront.core.store.sql import Document, PreparedStatement, any_of, fetch, texts, write_back
 from edgefront.core.store.tables import Candidate, Device, Job, Launch, Measurement, Target
 
 _FOUND = ("state", "reason", "log_mean", "log_m2", *COPIED)
@@ -57,7 +57,7 @@ _NUMBERED = (
     )
     .subquery()
 )
-_POOLED = Prepared(select(_NUMBERED).where(_NUMBERED.c.number <= MAX_POOLED))
+_POOLED = PreparedStatement(select(_NUMBERED).where(_NUMBERED.c.number <= MAX_POOLED))
 
 MeasurementKey = tuple[str, str]
 """Device key and digest of a protocol."""
@@ -146,7 +146,7 @@ def candidates_of(session: Session, measurement_ids: Collection[str]) -> Sequenc
 
 _other = aliased(Candidate)
 _OF_ONE = select(func.min(_other.id)).where(_other.measurement_id == Measurement.id).scalar_subquery()
-_COSTS = Prepared(
+_COSTS = PreparedStatement(
     select(
         Measurement.id,
         Measurement.architecture["source"].as_string().is_not(None).label("translates"),
@@ -184,7 +184,7 @@ class ReportingDevice(NamedTuple):
     failing: list[str] | None
 
 
-_REPORTING = Prepared(select(Device.id, Device.facts, Device.failing).where(any_of(Device.id, texts("ids"))))
+_REPORTING = PreparedStatement(select(Device.id, Device.facts, Device.failing).where(any_of(Device.id, texts("ids"))))
 
 
 def reporting_devices(session: Session, device_ids: Collection[str]) -> dict[str, ReportingDevice]:
@@ -192,7 +192,7 @@ def reporting_devices(session: Session, device_ids: Collection[str]) -> dict[str
     return {row.id: row for row in fetch(session, ReportingDevice, _REPORTING, {"ids": list(device_ids)})}
 
 
-_DONE = Prepared(
+_DONE = PreparedStatement(
     select(Launch.measurement_id, Launch.finished_at, Launch.id, RESULT)
     .where(any_of(Launch.measurement_id, texts("ids")), Launch.state == LaunchState.DONE)
     .order_by(Launch.finished_at, Launch.id)
