@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from edgefront.client.client import Client
     from edgefront.core.schemas.service import IdentifiedKind
+    from edgefront.show.table import Table
 
 Url = Annotated[
     str | None,
@@ -124,12 +125,14 @@ class Session:
 
             yield update
 
-    def put(self, value: Any, show: Callable[[], None]) -> None:
-        """Prints the result: `value` as JSON with --json, otherwise by calling `show`."""
+    def put(self, value: Any, shown: Callable[[], None] | Table) -> None:
+        """Prints the result: `value` as JSON with --json, otherwise as the table `shown`, or by calling `shown`."""
         if self.json:
             print_json(value)
+        elif callable(shown):
+            shown()
         else:
-            show()
+            self.out.print(shown)
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
     Cell = str | ProgressBar
+
+Item = TypeVar("Item")
 
 SHORTEST = 6
 """Minimum length of a shortened identifier; grows until the identifiers of one table differ."""
@@ -45,6 +47,16 @@ class Table:
         self._right, self._wrap, self._drop_first = set(right), set(wrap), drop_first
         self._rows: list[tuple[Sequence[Cell], str | None]] = []
         self._section_ends: set[int] = set()
+
+    @classmethod
+    def of(cls, items: Iterable[Item], columns: Mapping[str, Callable[[Item], Cell]], **layout: Any) -> Table:
+        """Returns a table with one row for each item. `columns` maps each heading to the function that returns an
+        item's cell; `layout`: further arguments of `Table`.
+        """
+        table = cls(*columns, **layout)
+        for item in items:
+            table.add_row(*(cell(item) for cell in columns.values()))
+        return table
 
     def add_row(self, *cells: Cell, style: str | None = None) -> None:
         """Adds a row of plain text (no markup) or progress bars."""

@@ -32,27 +32,25 @@ _LINE_INTERVAL_S = 5.0
 def trainings_table(trainings: Iterable[TrainingView]) -> Table:
     """Returns a table with one row per training, with the training's progress, scores and measurements."""
     numbers = ("parameters", "step", "loss", "perplexity", "latency ms", "memory MB", "left")
-    table = Table(
-        *("id", "name", "state", *numbers, "note"),
+    return Table.of(
+        trainings,
+        {
+            "id": lambda item: item.id,
+            "name": lambda item: item.name,
+            "state": lambda item: item.state,
+            "parameters": lambda item: NONE if item.decoder_parameters is None else millions(item.decoder_parameters),
+            "step": _steps,
+            "loss": lambda item: _number(item.last_metric.loss if item.last_metric else None),
+            "perplexity": lambda item: _number(best_perplexity(item)),
+            "latency ms": lambda item: milliseconds(item.measured.latency_ms if item.measured else None),
+            "memory MB": lambda item: megabytes(item.measured.memory_bytes if item.measured else None),
+            "left": lambda item: "" if item.seconds_left is None else duration(item.seconds_left),
+            "note": lambda item: item.reason or item.note or ("imported" if item.kind == TrainingKind.IMPORT else ""),
+        },
         right=numbers,
         wrap=("note",),
         drop_first=("parameters", "memory MB", "latency ms", "loss", "left", "note", "perplexity"),
     )
-    for item in trainings:
-        table.add_row(
-            item.id,
-            item.name,
-            item.state,
-            NONE if item.decoder_parameters is None else millions(item.decoder_parameters),
-            _steps(item),
-            _number(item.last_metric.loss if item.last_metric else None),
-            _number(best_perplexity(item)),
-            milliseconds(item.measured.latency_ms if item.measured else None),
-            megabytes(item.measured.memory_bytes if item.measured else None),
-            duration(item.seconds_left) if item.seconds_left is not None else "",
-            item.reason or item.note or ("imported" if item.kind == TrainingKind.IMPORT else ""),
-        )
-    return table
 
 
 def facts(item: TrainingView) -> dict[str, str]:

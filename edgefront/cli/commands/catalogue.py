@@ -133,18 +133,19 @@ def list_spaces(session: Session) -> None:
 
     spaces = list(catalogue.spaces().values())
 
-    def show() -> None:
-        table = Table(
-            *("name", "architectures", "title", "source"),
-            right=("architectures",),
-            wrap=("title", "source"),
-            drop_first=("source",),
-        )
-        for space in spaces:
-            table.add_row(space.name, f"{float(space.size()):.2g}", space.title, space.source)
-        session.out.print(table)
-
-    session.put([space.to_json() for space in spaces], show)
+    table = Table.of(
+        spaces,
+        {
+            "name": lambda space: space.name,
+            "architectures": lambda space: f"{float(space.size()):.2g}",
+            "title": lambda space: space.title,
+            "source": lambda space: space.source,
+        },
+        right=("architectures",),
+        wrap=("title", "source"),
+        drop_first=("source",),
+    )
+    session.put([space.to_json() for space in spaces], table)
 
 
 @command(spaces, "show", server=False)
@@ -264,23 +265,26 @@ def _show(session: Session, title: str, model: Architecture, prediction: Predict
     session.out.print(table)
     if label := label_line(quality_label([predicted])):
         session.say(label)
-    parts = Table(
-        *("block", "kind", "ms", "share", "most of it"),
+    total = sum(part.ms for part in prediction.parts)
+    parts = Table.of(
+        prediction.parts,
+        {
+            "block": lambda part: NONE if part.block is None else str(part.block),
+            "kind": lambda part: _kind(model, part),
+            "ms": lambda part: milliseconds(part.ms),
+            "share": lambda part: share(part.ms / total),
+            "most of it": _largest,
+        },
         right=("block", "ms", "share"),
         wrap=("kind", "most of it"),
         drop_first=("most of it",),
     )
-    total = sum(part.ms for part in prediction.parts)
-    for part in prediction.parts:
-        largest = sorted(part.by_feature.items(), key=lambda item: (-item[1], item[0]))[:2]
-        parts.add_row(
-            NONE if part.block is None else str(part.block),
-            _kind(model, part),
-            milliseconds(part.ms),
-            share(part.ms / total),
-            ", ".join(f"{name.replace('_', ' ')} {ms:.2f}" for name, ms in largest),
-        )
     session.out.print(parts)
+
+
+def _largest(part: PartView) -> str:
+    largest = sorted(part.by_feature.items(), key=lambda item: (-item[1], item[0]))[:2]
+    return ", ".join(f"{name.replace('_', ' ')} {ms:.2f}" for name, ms in largest)
 
 
 def _interval(middle: float | None, low: float | None, high: float | None, unit: int = 1) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import Annotated, get_args
 from urllib.parse import urlencode
 
 import typer
@@ -14,9 +14,6 @@ from edgefront.core.common.errors import NotFound
 from edgefront.core.common.validation import one_of
 from edgefront.show.output import MARKED, NONE, megabytes, millions, milliseconds, times
 from edgefront.show.table import Table
-
-if TYPE_CHECKING:
-    pass
 
 
 def compare(

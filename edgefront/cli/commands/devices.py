@@ -29,29 +29,26 @@ def list_devices(session: Session) -> None:
     """List the devices."""
     devices = list(session.client.devices.list())
 
-    def show() -> None:
-        table = Table(
-            "name", "class", "state", "runtimes", "cores", "memory", "measuring", "seen", "id",
-            right=("cores", "memory", "measuring"), wrap=("runtimes",),
-            drop_first=("id", "measuring", "cores", "memory", "seen", "runtimes"),
-        )  # fmt: skip
-        for device in devices:
-            table.add_row(
-                device.name,
-                device.device_class,
-                state_in_words(device),
-                ", ".join(runtime.runtime for runtime in device.facts.runtimes),
-                str(device.facts.cores),
-                gigabytes(device.facts.memory_bytes),
-                share(device.measuring_share),
-                moment(device.last_seen_at),
-                device.id,
-            )
-        session.out.print(table)
-        if not devices:
-            session.note(f"no device is enrolled: {NO_DEVICE}")
-
-    session.put(devices, show)
+    table = Table.of(
+        devices,
+        {
+            "name": lambda device: device.name,
+            "class": lambda device: device.device_class,
+            "state": state_in_words,
+            "runtimes": lambda device: ", ".join(runtime.runtime for runtime in device.facts.runtimes),
+            "cores": lambda device: str(device.facts.cores),
+            "memory": lambda device: gigabytes(device.facts.memory_bytes),
+            "measuring": lambda device: share(device.measuring_share),
+            "seen": lambda device: moment(device.last_seen_at),
+            "id": lambda device: device.id,
+        },
+        right=("cores", "memory", "measuring"),
+        wrap=("runtimes",),
+        drop_first=("id", "measuring", "cores", "memory", "seen", "runtimes"),
+    )
+    session.put(devices, table)
+    if not devices:
+        session.note(f"no device is enrolled: {NO_DEVICE}")
 
 
 @command(app, "show")
@@ -106,22 +103,22 @@ def show_device(session: Session, device: DeviceName) -> None:
         if not anchor.points:
             session.out.print("Anchor: not measured yet")
             return
-        table = Table(
-            *("anchor", "on", "ms", "MHz", "load", "°C", "mark"),
+        table = Table.of(
+            anchor.points[-MAX_ANCHOR_ROWS:],
+            {
+                "anchor": lambda point: moment(point.measured_at),
+                "on": lambda point: point.provider,
+                "ms": lambda point: f"{point.latency_ms:.3f}",
+                "MHz": lambda point: "" if point.clock_mhz is None else f"{point.clock_mhz:g}",
+                "load": lambda point: "" if point.load_1m is None else f"{point.load_1m:g}",
+                "°C": lambda point: "" if point.temperature_c is None else f"{point.temperature_c:g}",
+                "mark": lambda point: point.mark or "",
+            },
             right=("ms", "MHz", "load", "°C"),
             wrap=("mark",),
             drop_first=("load", "°C", "MHz", "on"),
             title="Anchor",
         )
-        for point in anchor.points[-MAX_ANCHOR_ROWS:]:
-            conditions = (point.clock_mhz, point.load_1m, point.temperature_c)
-            table.add_row(
-                moment(point.measured_at),
-                point.provider,
-                f"{point.latency_ms:.3f}",
-                *("" if value is None else f"{value:g}" for value in conditions),
-                point.mark or "",
-            )
         session.out.print(table)
 
     session.put({**view.model_dump(mode="json"), "anchor": anchor}, show)
@@ -232,17 +229,19 @@ def list_tokens(session: Session) -> None:
     """List the enrolment tokens."""
     tokens = session.client.tokens.list()
 
-    def show() -> None:
-        table = Table(
-            "id", "name", "uses left", "expires", "revoked", right=("uses left",), drop_first=("revoked", "expires")
-        )
-        for token in tokens:
-            table.add_row(
-                token.id, token.name, str(token.uses_left), moment(token.expires_at), "yes" if token.revoked else ""
-            )
-        session.out.print(table)
-
-    session.put(tokens, show)
+    table = Table.of(
+        tokens,
+        {
+            "id": lambda token: token.id,
+            "name": lambda token: token.name,
+            "uses left": lambda token: str(token.uses_left),
+            "expires": lambda token: moment(token.expires_at),
+            "revoked": lambda token: "yes" if token.revoked else "",
+        },
+        right=("uses left",),
+        drop_first=("revoked", "expires"),
+    )
+    session.put(tokens, table)
 
 
 state_commands(
@@ -276,25 +275,21 @@ def list_keys(session: Session) -> None:
     """List the API keys."""
     keys = session.client.keys.list()
 
-    def show() -> None:
-        table = Table(
-            *("id", "name", "owner", "role", "begins with", "created", "expires", "revoked"),
-            drop_first=("begins with", "created", "owner", "expires"),
-        )
-        for key in keys:
-            table.add_row(
-                key.id,
-                key.name,
-                key.owner,
-                key.role,
-                key.prefix,
-                moment(key.created_at),
-                moment(key.expires_at),
-                "yes" if key.revoked else "",
-            )
-        session.out.print(table)
-
-    session.put(keys, show)
+    table = Table.of(
+        keys,
+        {
+            "id": lambda key: key.id,
+            "name": lambda key: key.name,
+            "owner": lambda key: key.owner,
+            "role": lambda key: key.role,
+            "begins with": lambda key: key.prefix,
+            "created": lambda key: moment(key.created_at),
+            "expires": lambda key: moment(key.expires_at),
+            "revoked": lambda key: "yes" if key.revoked else "",
+        },
+        drop_first=("begins with", "created", "owner", "expires"),
+    )
+    session.put(keys, table)
 
 
 @command(keys, "revoke")

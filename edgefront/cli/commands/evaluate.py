@@ -168,13 +168,10 @@ def _prepared(package: Package, data: str) -> Prepared:
 def _put(session: Session, result: dict[str, Any], json_only: dict[str, Any] | None = None) -> None:
     """Prints the result as a table; with --json as JSON, with the fields of `json_only` added."""
 
-    def show() -> None:
-        table = Table("", "value", wrap=("value",))
-        for name, value in _flat(result):
-            table.add_row(name, f"{value:.5g}" if isinstance(value, float) else str(value))
-        session.out.print(table)
-
-    session.put(result | (json_only or {}), show)
+    table = Table("", "value", wrap=("value",))
+    for name, value in _flat(result):
+        table.add_row(name, f"{value:.5g}" if isinstance(value, float) else str(value))
+    session.put(result | (json_only or {}), table)
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -159,25 +159,21 @@ def list_jobs(
     """List jobs, the newest first."""
     jobs = list(islice(session.client.jobs.list(state=state, limit=min(limit, 200)), limit))
 
-    def show() -> None:
-        table = Table(
-            *("id", "name", "state", "targets", "measured", "frontier", "created"),
-            right=("measured", "frontier"),
-            drop_first=("targets", "created", "frontier"),
-        )
-        for job in jobs:
-            table.add_row(
-                job.id,
-                job.name,
-                job.state,
-                ", ".join(target.name for target in job.targets),
-                str(sum(target.settled for target in job.targets)),
-                str(sum(target.frontier_size for target in job.targets)),
-                moment(job.created_at),
-            )
-        session.out.print(table)
-
-    session.put(jobs, show)
+    table = Table.of(
+        jobs,
+        {
+            "id": lambda job: job.id,
+            "name": lambda job: job.name,
+            "state": lambda job: job.state,
+            "targets": lambda job: ", ".join(target.name for target in job.targets),
+            "measured": lambda job: str(sum(target.settled for target in job.targets)),
+            "frontier": lambda job: str(sum(target.frontier_size for target in job.targets)),
+            "created": lambda job: moment(job.created_at),
+        },
+        right=("measured", "frontier"),
+        drop_first=("targets", "created", "frontier"),
+    )
+    session.put(jobs, table)
 
 
 @command(app, "show")

@@ -239,15 +239,11 @@ def list_models(
         for model, cost in models
     ]
 
-    def show() -> None:
-        table = Table(
-            "name", "decoder", "total", "source", right=("decoder", "total"), wrap=("source",), drop_first=("source",)
-        )
-        for model, cost in models:
-            table.add_row(model.name, millions(cost.decoder_parameters), millions(cost.total_parameters), model.source)
-        session.out.print(table)
-
-    session.put(result, show)
+    numbers = ("decoder", "total")
+    table = Table("name", *numbers, "source", right=numbers, wrap=("source",), drop_first=("source",))
+    for model, cost in models:
+        table.add_row(model.name, millions(cost.decoder_parameters), millions(cost.total_parameters), model.source)
+    session.put(result, table)
 
 
 def _list_published(session: Session) -> None:

@@ -70,23 +70,19 @@ def list_proxies(session: Session) -> None:
     from edgefront.core.training.proxies.registry import proxies
 
     listed = list(proxies().values())
-
-    def show() -> None:
-        table = Table(
-            "name",
-            "better",
-            "needs",
-            "what it is",
-            "source",
-            wrap=("what it is", "source"),
-            drop_first=("source", "needs"),
-        )
-        for proxy in listed:
-            better = "higher" if proxy.higher_is_better else "lower"
-            table.add_row(proxy.name, better, "torch" if proxy.needs_torch else "", proxy.title, proxy.source)
-        session.out.print(table)
-
-    session.put([described(proxy) for proxy in listed], show)
+    table = Table.of(
+        listed,
+        {
+            "name": lambda proxy: proxy.name,
+            "better": lambda proxy: "higher" if proxy.higher_is_better else "lower",
+            "needs": lambda proxy: "torch" if proxy.needs_torch else "",
+            "what it is": lambda proxy: proxy.title,
+            "source": lambda proxy: proxy.source,
+        },
+        wrap=("what it is", "source"),
+        drop_first=("source", "needs"),
+    )
+    session.put([described(proxy) for proxy in listed], table)
 
 
 def described(proxy: Proxy) -> dict[str, Any]:
@@ -122,18 +118,15 @@ def score_model(
     }
     costs = {entry.name: entry.cost(architecture, settings) for entry in chosen}
 
-    def show() -> None:
-        table = Table("proxy", "score", "better", "FLOPs", right=("score", "FLOPs"))
-        for entry in chosen:
-            value = values[entry.name]
-            text = f"{value:,.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.6g}"
-            table.add_row(entry.name, text, "higher" if entry.higher_is_better else "lower", f"{costs[entry.name]:.2g}")
-        session.out.print(table)
-
+    table = Table("proxy", "score", "better", "FLOPs", right=("score", "FLOPs"))
+    for entry in chosen:
+        value = values[entry.name]
+        text = f"{value:,.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.6g}"
+        table.add_row(entry.name, text, "higher" if entry.higher_is_better else "lower", f"{costs[entry.name]:.2g}")
     result = [
         {"proxy": name, "score": value, "flops": costs[name], "seed": options.seed} for name, value in values.items()
     ]
-    session.put({"digest": architecture.digest, "scores": result}, show)
+    session.put({"digest": architecture.digest, "scores": result}, table)
 
 
 @command(app, "study", server=False)

@@ -49,27 +49,18 @@ def list_laws(
     if refined:
         laws = [law.model_dump(mode="json") for law in session.client.catalogue.quality_laws()]
 
-    def show() -> None:
-        table = Table(
-            *("name", "family", "predicts", "data", "split", "models", "what it is of"),
-            right=("models",),
-            wrap=("what it is of",),
-            drop_first=("split", "what it is of", "family", "models", "data"),
-        )
-        for law in laws:
-            predicts = "perplexity" if law["relative_to"] is None else "ratios"
-            table.add_row(
-                law["name"],
-                law["family"],
-                predicts if law["train_tokens"] is None else f"{predicts} by tokens",
-                law["data"],
-                law["split"],
-                str(law["table_models"]),
-                law["title"],
-            )
-        session.out.print(table)
-
-    session.put(laws, show)
+    table = Table(
+        *("name", "family", "predicts", "data", "split", "models", "what it is of"),
+        right=("models",),
+        wrap=("what it is of",),
+        drop_first=("split", "what it is of", "family", "models", "data"),
+    )
+    for law in laws:
+        predicts = "perplexity" if law["relative_to"] is None else "ratios"
+        predicts = predicts if law["train_tokens"] is None else f"{predicts} by tokens"
+        models = str(law["table_models"])
+        table.add_row(law["name"], law["family"], predicts, law["data"], law["split"], models, law["title"])
+    session.put(laws, table)
 
 
 @command(app, "show")
@@ -101,7 +92,7 @@ def show_law(
 def fit_law(
     session: Session,
     file: Annotated[
-        Path, typer.Argument(metavar="TABLE", help="TrainedModels models: JSON lines, JSON or CSV, one model per row.")
+        Path, typer.Argument(metavar="TABLE", help="Trained models: JSON lines, JSON or CSV, one model per row.")
     ],
     prior: Annotated[
         str | None,

@@ -176,16 +176,21 @@ def list_recipes(
         recipe = recipes[one_of("recipe", name, tuple(recipes))]
         session.put(recipe, lambda: session.out.print_json(data=recipe.recipe))
         return
-    table = Table(
-        *("recipe", "what", "trains", "data", "steps", "tokens"),
+    table = Table.of(
+        recipes.values(),
+        {
+            "recipe": lambda item: item.name,
+            "what": lambda item: item.title,
+            "trains": lambda item: item.task,
+            "data": lambda item: item.dataset or NONE,
+            "steps": lambda item: f"{item.steps:,}",
+            "tokens": lambda item: millions(item.tokens),
+        },
         right=("steps", "tokens"),
         wrap=("what",),
         drop_first=("what", "trains", "tokens"),
     )
-    for item in recipes.values():
-        counts = (f"{item.steps:,}", millions(item.tokens))
-        table.add_row(item.name, item.title, item.task, item.dataset or NONE, *counts)
-    session.put(list(recipes.values()), lambda: session.out.print(table))
+    session.put(list(recipes.values()), table)
 
 
 @command(app, "data")
@@ -202,7 +207,7 @@ def list_datasets(session: Session) -> None:
         digest = "prepared on first use" if item.digest is None else item.digest[:12]
         vocabulary = NONE if item.vocab_size is None else f"{item.vocab_size:,}"
         table.add_row(item.name, digest, item.level, vocabulary, item.title)
-    session.put(datasets, lambda: session.out.print(table))
+    session.put(datasets, table)
 
 
 @command(app, "workers")
@@ -216,7 +221,7 @@ def list_trainers(session: Session) -> None:
         speed = NONE if pace.seconds_per_flop == 0 else f"{1e-9 / pace.seconds_per_flop:,.3g}"
         overhead = f"{1e6 * pace.seconds_per_token:.3g}"
         table.add_row(item.name, str(item.gpus or "CPU"), str(pace.trainings), speed, overhead)
-    session.put(trainers, lambda: session.out.print(table))
+    session.put(trainers, table)
 
 
 @command(app, "list")
@@ -234,7 +239,7 @@ def list_trainings(
     from edgefront.show.training_tables import trainings_table
 
     trainings = list(islice(session.client.trainings.list(state=state, job=job, limit=min(limit, 200)), limit))
-    session.put(trainings, lambda: session.out.print(trainings_table(trainings)))
+    session.put(trainings, trainings_table(trainings))
 
 
 @command(app, "show")
