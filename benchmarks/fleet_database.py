@@ -69,7 +69,7 @@ def fill(url: str, *, prefix: str, agents: int, jobs: int, candidates: int) -> l
             agent = Agent(new_id("dev"), f"efa_{prefix}{index:0>{43 - len(prefix)}}")
             made.append(agent)
             name, kind = f"{prefix} {index}", f"{prefix}-{index % jobs}"
-            devices.append((agent.device_id, name, kind, "bench", "active", json.dumps(_FACTS), 1, now, 0.0, 0.0))
+            devices.append((agent.device_id, name, kind, "bench", "active", json.dumps(_FACTS), now, 0.0, 0.0))
             hashed = hashlib.sha256(agent.secret.encode()).hexdigest()
             credentials.append((new_id("key"), name, "bench", "agent", agent.secret[:10], hashed, agent.device_id, now))
         _copy(cursor, "device", _DEVICE, devices)
@@ -211,7 +211,7 @@ def _copy(cursor: psycopg.Cursor[Any], table: str, columns: str, rows: list[tupl
             copy.write_row(row)
 
 
-_DEVICE = "id, name, device_class, owner, state, facts, protocol_version, enrolled_at, busy_s, measuring_s"
+_DEVICE = "id, name, device_class, owner, state, facts, enrolled_at, busy_s, measuring_s"
 _KEY = "id, name, owner, role, prefix, secret_hash, device_id, created_at"
 _MEASUREMENT = (
     "id, digest, device_key, protocol_digest, protocol, architecture, seed, state, launches, latency_ms, "

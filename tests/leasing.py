@@ -107,7 +107,6 @@ class Leasing:
                 owner="ada",
                 state="active",
                 facts=facts(**changes),
-                protocol_version=1,
                 enrolled_at=self.now,
             )
             session.add(device)

@@ -87,7 +87,6 @@ with_id(
     one("state", states(10, "active", "draining", "revoked")),
     *required(JSON, "facts"),
     *optional(sa.String(16), "facts_digest"),
-    *required(sa.Integer, "protocol_version"),
     *required(UTC, "enrolled_at"),
     *optional(UTC, "last_seen_at", "reported_at", "trusted_at"),
     *required(sa.Double, "busy_s", "measuring_s"),

@@ -34,7 +34,7 @@ def stored(database: Database) -> Database:
         session.add(
             Device(
                 id="dev_01m83778t5b7s5s8k18kqyv5f7", name="last", device_class="board", owner="ann", state="active",
-                facts={}, protocol_version=4, enrolled_at=now, busy_s=0.0, measuring_s=0.0,
+                facts={}, enrolled_at=now, busy_s=0.0, measuring_s=0.0,
             )
         )  # fmt: skip
     return database

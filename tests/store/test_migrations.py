@@ -51,7 +51,7 @@ def test_no_other_state_can_be_stored(database: Database) -> None:
         )
         assert re.findall(r"'(\w+)'", check) == column.type.enums  # type: ignore[attr-defined]
     now = datetime.now(timezone.utc)
-    device = Device(name="a", device_class="c", owner="o", facts={}, protocol_version=1, enrolled_at=now)
+    device = Device(name="a", device_class="c", owner="o", facts={}, enrolled_at=now)
     with database.write() as session:
         session.add(device)
     retired = update(Device).values(state=literal("retired", String))

@@ -184,7 +184,6 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
             )
     device.device_class = request.device_class
     device.facts = reported_facts(request.facts)
-    device.protocol_version = request.protocol_version
     device.state = DeviceState.ACTIVE
     device.enrolled_at = now
     device.last_seen_at = device.instances = None

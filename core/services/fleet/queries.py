@@ -59,7 +59,6 @@ def insert_device(session: Session, request: EnrolRequest, owner: str, now: date
         owner=owner,
         facts=facts,
         facts_digest=digest_of_facts(facts),
-        protocol_version=request.protocol_version,
         enrolled_at=now,
     )
     session.execute(statement.on_conflict_do_nothing(index_elements=["name"]))

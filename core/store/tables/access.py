@@ -93,7 +93,6 @@ class Device(Base):
     state: Mapped[DeviceState] = mapped_column(state_type(DeviceState, 10), default=DeviceState.ACTIVE)
     facts: Mapped[dict[str, Any]] = mapped_column(Json)
     facts_digest: Mapped[str | None] = mapped_column(String(16))  # set with the facts
-    protocol_version: Mapped[int]
     enrolled_at: Mapped[datetime] = mapped_column(UtcDateTime)
     last_seen_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     reported_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # time of the latest accepted result
