@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal, cast, get_args
 
@@ -140,125 +140,69 @@ class MeasurementProtocol(BaseModel):
         return value
 
     @model_validator(mode="after")
-    def _lengths_fit_mode(self) -> MeasurementProtocol:
-        if self.mode == "decode" and self.sequence_length != 1:
-            raise ProtocolError(
-                f"sequence_length: must be 1 in mode decode, not {self.sequence_length}; "
-                "memory_length is the number of tokens before this token",
-                field="sequence_length",
-                value=self.sequence_length,
-                allowed="1, or no value",
-            )
-        if self.mode == "decode" and self.memory_length == 0:
-            raise ProtocolError(
-                "memory_length: must be at least 1 in mode decode",
-                field="memory_length",
-                value=0,
-                allowed="1 to 65536",
-            )
-        if self.mode == "prefill" and self.memory_length:
-            raise ProtocolError(
-                f"memory_length: must be 0 in mode prefill, not {self.memory_length}",
-                field="memory_length",
-                value=self.memory_length,
-                allowed="0, or mode forward or decode",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _generation_fits_mode(self) -> MeasurementProtocol:
-        wrong: tuple[str, str, str] | None = None
-        if self.mode != "generate":
-            if self.new_tokens:
-                wrong = "new_tokens", f"{self.new_tokens} tokens can be generated only in mode generate", "0"
-            elif self.latency != "total":
-                wrong = "latency", f"{self.latency} can be measured only in mode generate", "no value"
-        elif self.new_tokens < 2:
-            wrong = (
-                "new_tokens",
-                f"must be at least 2 in mode generate, not {self.new_tokens}",
-                "2 to 65536",
-            )
-        elif self.logits != "last":
-            wrong = "logits", f"must be last in mode generate, not {self.logits}", "last"
-        if wrong is not None:
-            field, text, allowed = wrong
-            raise ProtocolError(f"{field}: {text}", field=field, value=getattr(self, field), allowed=allowed)
-        return self
-
-    @model_validator(mode="after")
-    def _quantised_from_float32(self) -> MeasurementProtocol:
-        if self.weights in ("int8", "int4") and self.dtype != "float32":
-            raise ProtocolError(
-                f"weights: {self.weights} needs dtype float32 for the rest of the computation, not {self.dtype}",
-                field="weights",
-                value=self.weights,
-                allowed="full, or dtype float32",
-            )
-        if self.block_size != BLOCK_SIZE and self.weights != "int4":
-            raise ProtocolError(
-                f"block_size: {self.block_size} has no effect on weights {self.weights}, which have no blocks",
-                field="block_size",
-                value=self.block_size,
-                allowed=f"{BLOCK_SIZE}, or weights int4",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _runtime_has_weights(self) -> MeasurementProtocol:
-        formats = _WEIGHTS_OF[self.runtime]
-        if self.weights not in formats:
-            raise ProtocolError(
-                f"weights: {self.runtime} has no {self.weights}; {self.runtime} has {', '.join(formats)}",
-                field="weights",
-                value=self.weights,
-                allowed=", ".join(formats),
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _only_llamacpp_has_a_kv_cache(self) -> MeasurementProtocol:
-        if self.runtime == "llamacpp":
-            if self.kv_cache is None:
-                object.__setattr__(self, "kv_cache", KV_CACHE_DEFAULT)
-        elif self.kv_cache is not None:
-            raise ProtocolError(
-                f"kv_cache: only llamacpp has {self.kv_cache}; {self.runtime} stores keys and values in dtype",
-                field="kv_cache",
-                value=self.kv_cache,
-                allowed="no value, or runtime llamacpp",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _llamacpp_can_pass(self) -> MeasurementProtocol:
-        """Checks that llamacpp can run the protocol: one sequence, with logits for the final token only."""
-        if self.runtime != "llamacpp":
-            return self
-        for field, allowed in _LLAMACPP.items():
-            value = getattr(self, field)
-            if value not in allowed and not (field == "memory_length" and self.mode in ("decode", "generate")):
-                raise ProtocolError(
-                    f"{field}: llamacpp measures {field} {' or '.join(map(str, allowed))}, not {value}",
-                    field=field,
-                    value=value,
-                    allowed=" or ".join(map(str, allowed)),
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _memory_method_fits_provider(self) -> MeasurementProtocol:
+    def _checked(self) -> MeasurementProtocol:
+        if self.kv_cache is None and self.runtime == "llamacpp":
+            object.__setattr__(self, "kv_cache", KV_CACHE_DEFAULT)
         if self.memory is None:
             of_gpu = {"pytorch": "allocator", "onnxruntime": "device"} if Provider(self.provider).on_nvidia else {}
             object.__setattr__(self, "memory", of_gpu.get(self.runtime, "anonymous"))
-        if self.memory == "allocator" and self.runtime != "pytorch":
-            raise ProtocolError(
-                "memory: the method allocator needs PyTorch",
-                field="memory",
-                value=self.memory,
-                allowed="anonymous, device or resident",
-            )
+        for field, is_wrong, fault, allowed in self._rules():
+            if is_wrong:
+                raise ProtocolError(f"{field}: {fault}", field=field, value=getattr(self, field), allowed=allowed)
         return self
+
+    def _rules(self) -> Iterator[tuple[str, bool, str, str]]:
+        """Yields the rules between fields: field, whether the rule is broken, fault, allowed values."""
+        generates, runtime, weights = self.mode == "generate", self.runtime, self.weights
+        formats = _WEIGHTS_OF[runtime]
+        yield (
+            "sequence_length",
+            self.mode == "decode" and self.sequence_length != 1,
+            f"must be 1 in mode decode, not {self.sequence_length}; memory_length is the number of tokens before this "
+            "token",
+            "1, or no value",
+        )
+        no_past = self.mode == "decode" and self.memory_length == 0
+        yield "memory_length", no_past, "must be at least 1 in mode decode", "1 to 65536"
+        past = self.mode == "prefill" and self.memory_length > 0
+        fault = f"must be 0 in mode prefill, not {self.memory_length}"
+        yield "memory_length", past, fault, "0, or mode forward or decode"
+        new, latency = self.new_tokens, self.latency
+        fault = f"{new} tokens can be generated only in mode generate"
+        yield "new_tokens", new > 0 and not generates, fault, "0"
+        fault = f"{latency} can be measured only in mode generate"
+        yield "latency", latency != "total" and not generates, fault, "no value"
+        fault = f"must be at least 2 in mode generate, not {new}"
+        yield "new_tokens", generates and new < 2, fault, "2 to 65536"
+        fault = f"must be last in mode generate, not {self.logits}"
+        yield "logits", generates and self.logits != "last", fault, "last"
+        yield (
+            "weights",
+            weights in ("int8", "int4") and self.dtype != "float32",
+            f"{weights} needs dtype float32 for the rest of the computation, not {self.dtype}",
+            "full, or dtype float32",
+        )
+        yield (
+            "block_size",
+            self.block_size != BLOCK_SIZE and weights != "int4",
+            f"{self.block_size} has no effect on weights {weights}, which have no blocks",
+            f"{BLOCK_SIZE}, or weights int4",
+        )
+        fault = f"{runtime} has no {weights}; {runtime} has {', '.join(formats)}"
+        yield "weights", weights not in formats, fault, ", ".join(formats)
+        yield (
+            "kv_cache",
+            self.kv_cache is not None and runtime != "llamacpp",
+            f"only llamacpp has {self.kv_cache}; {runtime} stores keys and values in dtype",
+            "no value, or runtime llamacpp",
+        )
+        for field, values in _LLAMACPP.items() if runtime == "llamacpp" else ():
+            value, allowed = getattr(self, field), " or ".join(map(str, values))
+            keeps_past = field == "memory_length" and self.mode in ("decode", "generate")
+            fault = f"llamacpp measures {field} {allowed}, not {value}"
+            yield field, value not in values and not keeps_past, fault, allowed
+        needs_torch = self.memory == "allocator" and runtime != "pytorch"
+        yield "memory", needs_torch, "the method allocator needs PyTorch", "anonymous, device or resident"
 
     @property
     def number_format(self) -> NumberFormat:

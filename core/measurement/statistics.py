@@ -209,10 +209,6 @@ def t_quantile(probability: float, degrees: int) -> float:
     Relative error below 1e-9. Up to 200 degrees, solves the closed form for whole degrees by bisection (Abramowitz &
     Stegun 1964, 26.7.3 and 26.7.4); above, uses the expansion around the normal quantile (26.7.5).
     """
-    if not 0 < probability < 1:
-        raise ValueError(f"probability must be between 0 and 1, not {probability}")
-    if degrees < 1:
-        raise ValueError(f"degrees must be at least 1, not {degrees}")
     if probability < 0.5:
         return -t_quantile(1 - probability, degrees)
     if degrees > _MAX_EXACT_DEGREES:

@@ -257,9 +257,5 @@ class PerplexityPredictor(ABC):
         """
 
     @abstractmethod
-    def out_of_sample(self, shapes: Shapes, log_perplexity: ArrayLike) -> tuple[Prediction, NDArray[np.bool_]]:
-        """Pair: leave-one-out predictions of n trained models, and (n,) mask of the models in the predictor's data."""
-
-    @abstractmethod
     def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:
         """For each architecture, the names of the features beyond the range of the predictor's data."""

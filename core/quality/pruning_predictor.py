@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.shapes import Shapes
@@ -123,10 +123,6 @@ class PruningPredictor(PerplexityPredictor):
             np.where(same, 0.0, np.hypot(half_width, other_half_width)),
             np.maximum(self._beyond(alignment), self._beyond(against)),
         )
-
-    def out_of_sample(self, shapes: Shapes, log_perplexity: ArrayLike) -> tuple[Prediction, NDArray[np.bool_]]:
-        """Returns the predictions and an empty mask, because the predictor's data has no trained models."""
-        return self.predict(shapes), np.zeros(len(shapes), dtype=np.bool_)
 
     def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:
         beyond = self._beyond(self._aligned(shapes))

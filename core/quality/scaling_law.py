@@ -209,18 +209,6 @@ class ScalingLaw(PerplexityPredictor):
         covariance, noise = self._posterior.covariances(points.rows)
         return self._posterior.expected(points.rows), covariance + np.diag(noise + points.extra)
 
-    def out_of_sample(self, shapes: Shapes, log_perplexity: ArrayLike) -> tuple[Prediction, NDArray[np.bool_]]:
-        predicted = self.predict(shapes)
-        learnt = set(map(tuple, self._inputs.tolist()))
-        seen = np.array([tuple(row) in learnt for row in rounded_features(shapes).tolist()], dtype=np.bool_)
-        logs, widths = predicted.log_perplexity.copy(), predicted.half_width.copy()
-        inputs = rounded_features(shapes)
-        for row in np.unique(inputs[seen], axis=0):
-            same = (inputs == row).all(1)
-            left_out = self.without(row).predict(shapes.take(same))
-            logs[same], widths[same] = left_out.log_perplexity, left_out.half_width
-        return Prediction(logs, widths, predicted.beyond), seen
-
     def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:
         points = self._points(shapes)
         names, columns = points.excess.names, points.excess.columns > 0

@@ -7,7 +7,6 @@ perplexities.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -139,6 +138,19 @@ def find_law(name_or_file: str) -> PerplexityPredictor:
         ) from None
 
 
+def find_scaling_law(name_or_file: str, field: str) -> ScalingLaw:
+    """Returns a scaling law like `find_law`. Refuses a pruning predictor; `field` names the option in errors."""
+    law = find_law(name_or_file)
+    if not isinstance(law, ScalingLaw):
+        raise InvalidInput(
+            f"{field}: {law.origin.name} predicts only the submodels of one model",
+            field=field,
+            value=law.origin.name,
+            allowed="a scaling law, such as own-data-gpt2 or llama-dolma-cooled",
+        )
+    return law
+
+
 def family(architecture: Architecture) -> str | None:
     """Family of an architecture. llama has rotary positions and gated feed-forward; gpt2 has other absolute positions,
     or rotary positions without gates; transformer-xl has relative positions. None for kinds of models that no published
@@ -197,21 +209,6 @@ def law_for(subject: Architecture | SearchSpace) -> PerplexityPredictor | None:
     architecture = subject.example if isinstance(subject, SearchSpace) else subject
     own = family(architecture)
     return next((law_named(name) for name in NAMES if _family_of(name) == own), None)
-
-
-def laws_for_table(architectures: Sequence[Architecture]) -> list[PerplexityPredictor | None]:
-    """For each architecture of a table, the scaling law of the family with the least extrapolation for the table."""
-    families = [family(architecture) for architecture in architectures]
-
-    def nearest(name: str | None) -> PerplexityPredictor | None:
-        shapes = Shapes.of(
-            [architecture for architecture, own in zip(architectures, families, strict=True) if own == name]
-        )
-        laws = [law for law in shipped_laws().values() if law.origin.family == name and law.relative_to is None]
-        return min(laws, key=lambda law: float(np.mean(law.predict(shapes).beyond)), default=None)
-
-    best = {name: nearest(name) for name in set(families)}
-    return [best[name] for name in families]
 
 
 def _family_of(name: str) -> str:

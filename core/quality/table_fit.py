@@ -4,7 +4,7 @@ law is valid for the table's data, split, recipe and budget.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -41,8 +41,7 @@ def fit_table(shapes: Shapes, log_perplexity: ArrayLike, origin: Origin, base: S
     """Fits a scaling law to these models. If `base` (the scaling law of another table) is given, the predictions of
     `base` are the prior mean. Deterministic.
 
-    Raises `InvalidInput` if there are fewer than five different models, if a perplexity is not finite, or if all
-    perplexities are equal.
+    Raises `InvalidInput` if there are fewer than five different models, or if all perplexities are equal.
     """
     logs: Floats = np.array(log_perplexity, dtype=np.float64).round(6)
     inputs = rounded_features(shapes)
@@ -90,46 +89,29 @@ def folds(inputs: Floats) -> list[NDArray[np.bool_]]:
     return [place == index for index in range(min(_FOLDS, shapes))]
 
 
-def cross_validated(shapes: Shapes, log_perplexity: ArrayLike, base: ScalingLaw | None = None) -> Prediction:
-    """Predicts each model by a scaling law fitted without the model's fold. Raises the same errors as `fit_table`."""
-    truth = np.asarray(log_perplexity, dtype=np.float64)
-    logs, widths, beyond = np.empty(len(truth)), np.empty(len(truth)), np.empty(len(truth))
-    for left in folds(rounded_features(shapes)):
-        law = fit_table(shapes.take(~left), truth[~left], Origin("fold", "fold"), base)
-        prediction = law.predict(shapes.take(left))
+def cross_validated(
+    shapes: Shapes, log_tokens: Floats, fit_without: Callable[[NDArray[np.bool_]], ScalingLaw]
+) -> Prediction | None:
+    """Predicts each model by a scaling law fitted without the model's fold; None for a single shape. `fit_without` fits
+    the scaling law to the models outside a mask.
+    """
+    masks = folds(rounded_features(shapes))
+    if len(masks) < 2:
+        return None
+    logs, widths, beyond = (np.empty(len(shapes)) for _ in range(3))
+    for left in masks:
+        prediction = fit_without(left).at(shapes.take(left), log_tokens[left])
         logs[left], widths[left], beyond[left] = prediction.log_perplexity, prediction.half_width, prediction.beyond
     return Prediction(logs, widths, beyond)
 
 
 def _check(inputs: Floats, logs: Floats) -> None:
-    if len(inputs) != len(logs):
+    shapes = len(np.unique(inputs, axis=0))
+    if shapes < MIN_ROWS:
         raise InvalidInput(
-            f"{len(inputs)} architectures need {len(inputs)} perplexities, not {len(logs)}", field="perplexity"
-        )
-    wrong: Sequence[int] = np.flatnonzero(~np.isfinite(logs)).tolist()
-    if wrong:
-        raise InvalidInput(
-            f"the perplexity of model {wrong[0] + 1} must be a finite number above 0",
-            field="perplexity",
-            value=str(logs[wrong[0]]),
-            allowed="a finite number above 0",
-        )
-    if len(logs) < MIN_ROWS:
-        raise InvalidInput(
-            f"a scaling law needs at least {MIN_ROWS} trained models, not {len(logs)}",
+            f"a scaling law needs models of at least {MIN_ROWS} different shapes, not {shapes}",
             field="table",
-            value=len(logs),
-            allowed=f"at least {MIN_ROWS} trained models",
-        )
-    _, first, shape = np.unique(inputs, axis=0, return_index=True, return_inverse=True)
-    if len(first) < MIN_ROWS:
-        shape = shape.reshape(-1)
-        again = next(index for index in range(len(shape)) if first[shape[index]] < index)
-        raise InvalidInput(
-            f"a scaling law needs models of at least {MIN_ROWS} different shapes, not {len(first)} (models "
-            f"{first[shape[again]] + 1} and {again + 1} have the same shape)",
-            field="table",
-            value=len(first),
+            value=shapes,
             allowed=f"models of at least {MIN_ROWS} different shapes",
         )
     if np.ptp(logs) == 0:

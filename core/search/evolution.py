@@ -35,15 +35,14 @@ one integer per position: the index of the position's value among the gene's val
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.space import Genome, SearchSpace
-from edgefront.core.common.errors import InvalidInput
 from edgefront.core.search.interface import (
     CROSSOVER,
     MUTATE,
@@ -58,24 +57,16 @@ from edgefront.core.search.pareto.frontier import nondominated
 from edgefront.core.search.problem import DEFAULT_PROBLEM, Problem, beyond_limits, fitted_population
 from edgefront.core.search.proposals import ATTEMPTS, PopulationSearch, Proposals
 
-_DEFAULT_SIZES = {"parents": 20, "mutants": 40, "crossovers": 40}
-
 
 class LtsSettings(BaseModel):
-    """Settings of Lightweight Transformer Search. The numbers of parents, mutants and crossovers that are not given
-    share the rest of the population in the ratio 1 : 2 : 2. If no size is given, the population follows from the job's
-    budget (`fitted_population`).
+    """Settings of Lightweight Transformer Search. A fifth of the population are parents, the rest mutants and
+    crossovers in equal numbers. Without a population, it follows from the job's budget (`fitted_population`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     iterations: Annotated[int, Field(ge=1, le=100_000, description="Generations, the first included.")] = 30
     population: Annotated[int, Field(ge=2, le=10_000, description="Parents, mutants and crossovers together.")] = 100
-    parents: Annotated[
-        int, Field(ge=1, le=10_000, description="Parents drawn from the frontier; not measured again.")
-    ] = 20
-    mutants: Annotated[int, Field(ge=0, le=10_000, description="Mutated parents in each generation.")] = 40
-    crossovers: Annotated[int, Field(ge=0, le=10_000, description="Children of two parents in each generation.")] = 40
     mutation_probability: Annotated[
         float, Field(ge=0, le=1, description="Probability that a gene of a mutant is resampled.")
     ] = 0.3
@@ -83,60 +74,39 @@ class LtsSettings(BaseModel):
         float, Field(ge=0, le=1, description="Probability that a gene comes from the second parent.")
     ] = 0.5
 
-    @model_validator(mode="before")
-    @classmethod
-    def _fit_the_population(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        given = {name: value[name] for name in _DEFAULT_SIZES if name in value}
-        if not given and "population" not in value:
-            return value
-        sizes = [*given.values(), value.get("population", 0)]
-        if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in sizes):
-            return value  # pydantic reports the wrong field
-        if "population" in value:
-            return {**value, **_at_least_one_parent(shared(value["population"], given, _DEFAULT_SIZES), given)}
-        return {**value, "population": sum({**_DEFAULT_SIZES, **given}.values())}
+    @property
+    def parents(self) -> int:
+        """Number of parents drawn from the frontier in each generation; they are not measured again."""
+        return max(1, round(self.population / 5))
 
-    @model_validator(mode="after")
-    def _add_up(self) -> LtsSettings:
-        together = self.parents + self.mutants + self.crossovers
-        if self.mutants + self.crossovers == 0:
-            raise InvalidInput(
-                "mutants and crossovers cannot both be 0: a generation would be empty",
-                field="mutants",
-                value=0,
-                allowed="1 or more, or crossovers of 1 or more",
-            )
-        if together != self.population:
-            raise InvalidInput(
-                f"population must be the sum of parents {self.parents}, mutants {self.mutants} and crossovers "
-                f"{self.crossovers}, which is {together}, not {self.population}",
-                field="population",
-                value=self.population,
-                allowed=str(together),
-            )
-        return self
+    @property
+    def mutants(self) -> int:
+        """Number of mutated parents in each generation after the first."""
+        return (self.population - self.parents + 1) // 2
 
-    def fitted(self, problem: Problem) -> LtsSettings:
-        """Returns the settings with a population that fits the problem's budget, or unchanged if any size is given."""
-        if self.model_fields_set & {"population", *_DEFAULT_SIZES}:
-            return self
-        rest = {name: getattr(self, name) for name in self.model_fields_set}
-        return LtsSettings(**rest, population=fitted_population(problem, self.population))
+    @property
+    def crossovers(self) -> int:
+        """Number of children of two parents in each generation after the first."""
+        return self.population - self.parents - self.mutants
 
 
-class LightweightTransformerSearch(PopulationSearch):
-    """Lightweight Transformer Search (LTS): evolution from the measured frontier."""
+class _Evolution(PopulationSearch):
+    """Base class of evolutions: a population that is not given fits several generations into the budget."""
 
     def __init__(
         self,
-        settings: LtsSettings,
+        settings: Any,
         space: SearchSpace,
         accept: Callable[[Architecture], bool],
         problem: Problem = DEFAULT_PROBLEM,
     ) -> None:
-        super().__init__(settings.fitted(problem), space, accept, problem)
+        if "population" not in settings.model_fields_set:
+            settings = settings.model_copy(update={"population": fitted_population(problem, settings.population)})
+        super().__init__(settings, space, accept, problem)
+
+
+class LightweightTransformerSearch(_Evolution):
+    """Lightweight Transformer Search (LTS): evolution from the measured frontier."""
 
     def generation_size(self, generation: int) -> int:
         settings: LtsSettings = self._settings
@@ -197,33 +167,6 @@ def times_used(snapshot: Snapshot) -> Counter[str]:
     return Counter(parent for parent, _ in uses)
 
 
-def _at_least_one_parent(parts: dict[str, int], given: dict[str, int]) -> dict[str, int]:
-    if parts["parents"] == 0 and "parents" not in given and parts["mutants"] + parts["crossovers"] > 1:
-        # Taken from the crossovers first, because a single parent permits no crossover.
-        donor = max(("crossovers", "mutants"), key=lambda name: -1 if name in given else parts[name])
-        if donor not in given:
-            return {**parts, "parents": 1, donor: parts[donor] - 1}
-    return parts
-
-
-def shared(total: int, given: Mapping[str, int], defaults: Mapping[str, int]) -> dict[str, int]:
-    """Splits `total` into the sizes of named parts (largest-remainder rounding, earlier part first): `given` sizes, and
-    `defaults` in proportion for the other parts. If every part is given, the sum is not checked.
-    """
-    free = {name: size for name, size in defaults.items() if name not in given}
-    left = total - sum(given.values())
-    weight = sum(free.values())
-    parts = {**defaults, **given}
-    if not free or left < 0 or not weight:
-        return parts
-    exact = {name: left * size / weight for name, size in free.items()}
-    parts.update({name: int(share) for name, share in exact.items()})
-    by_remainder = sorted(free, key=lambda name: int(exact[name]) - exact[name])
-    for name in by_remainder[: left - sum(int(share) for share in exact.values())]:
-        parts[name] += 1
-    return parts
-
-
 OFFSPRING = "offspring"
 
 
@@ -245,7 +188,7 @@ class Nsga2Settings(BaseModel):
     ] = 20.0
 
 
-class Nsga2(PopulationSearch):
+class Nsga2(_Evolution):
     """The algorithm NSGA-II: survival, tournament, simulated binary crossover and polynomial mutation."""
 
     def __init__(
@@ -255,8 +198,6 @@ class Nsga2(PopulationSearch):
         accept: Callable[[Architecture], bool],
         problem: Problem = DEFAULT_PROBLEM,
     ) -> None:
-        if "population" not in settings.model_fields_set:
-            settings = settings.model_copy(update={"population": fitted_population(problem, settings.population)})
         super().__init__(settings, space, accept, problem)
         self._operators = space.operators
         values = np.zeros(self._operators.n_columns, dtype=int)

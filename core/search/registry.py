@@ -126,7 +126,7 @@ def settings_of(name: str, settings: Mapping[str, Any]) -> BaseModel:
     """Parses the settings of an algorithm and adds the algorithm's defaults.
 
     Raises:
-        InvalidInput: the algorithm does not exist, or a setting is wrong (field `settings.mutants`).
+        InvalidInput: the algorithm does not exist, or a setting is wrong (field `settings.population`).
     """
     if name not in ALGORITHMS:
         allowed = ", ".join(ALGORITHMS)

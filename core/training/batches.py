@@ -20,8 +20,6 @@ def make_batches(
         InvalidInput: the split is unknown; the ranks cannot share the rows equally; the training split has too few
             tokens for one batch (in other splits rows stay shorter or empty); the data does not suit the recipe's task.
     """
-    if not 0 <= rank < ranks:
-        raise InvalidInput(f"rank must be from 0 to {ranks - 1}, not {rank}", field="rank", value=rank)
     if recipe.rows % ranks:
         raise InvalidInput(
             f"{recipe.rows} rows cannot be divided equally among {ranks} GPUs",

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgefront.core.common.errors import InvalidInput
 from edgefront.core.nn.blocks.attention import AttentionBlock
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.training.parametrisation import CompleteP, parameters_of
@@ -27,13 +26,8 @@ def make_optimizer(
     """Creates the optimiser of all trainable parameters of `model`, at the recipe's highest learning rate.
 
     Parameters are grouped by weight decay and, with a parametrisation (`core.training.parametrisation`), by learning
-    rate. Adam adds weight decay to the gradient; the other optimisers decouple it (Loshchilov & Hutter 2019). Raises
-    `InvalidInput` for invalid settings.
+    rate. Adam adds weight decay to the gradient; the other optimisers decouple it (Loshchilov & Hutter 2019).
     """
-    for index, beta in enumerate(settings.betas):
-        if not beta < 1:
-            field = f"optimizer.betas.{index}"
-            raise InvalidInput(f"{field} must be below 1, not {beta}", field=field, value=beta, allowed="0 to below 1")
     rules = None if parametrisation is None else CompleteP(model.architecture, parametrisation)
     members: dict[tuple[bool, float], list[torch.Tensor]] = {}
     for _, parameter, tensor in parameters_of(model):
@@ -228,11 +222,8 @@ def learning_rate(schedule: Schedule, lr: float, step: int, steps: int) -> float
         lr(t) = lr(t - 1)·(1 + cos πt/T)/(1 + cos π(t - 1)/T),
 
     which starts at the final step of the warm-up. The schedule `power` counts steps from 1, like NVIDIA's BERT: decay
-    begins at the final step of the warm-up, and the final step has `min_lr`. Raises `InvalidInput` for a step out of
-    range.
+    begins at the final step of the warm-up, and the final step has `min_lr`.
     """
-    if not 0 <= step < steps:
-        raise InvalidInput(f"step {step} is not one of {steps}", field="step", value=step, allowed=f"0 to {steps - 1}")
     if step < schedule.warmup - (schedule.decay == "power"):
         return lr * (step + 1) / schedule.warmup
     warmup, share = schedule.warmup, 1.0  # share of the difference between `lr` and `min_lr`

@@ -44,7 +44,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -53,7 +53,6 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Identity, Sru, Srupp
 from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.common.files import sha256
-from edgefront.core.common.validation import one_of
 from edgefront.core.data.prepared.prepared import Prepared
 from edgefront.core.data.tokenizers.load import same_tokens
 from edgefront.core.model_files.parameter_values import StoredValues
@@ -218,10 +217,8 @@ def initialise(
     by √(1 - p) for p = `model.dropout.hidden`, which must be set before.
 
     Each parameter has a separate random generator, keyed by seed and name, so values do not depend on the device or on
-    other parameters. `parametrisation` has the settings of completep (None: defaults). Raises `InvalidInput` for an
-    unknown scheme.
+    other parameters. `parametrisation` has the settings of completep (None: defaults).
     """
-    one_of("scheme", scheme, get_args(Scheme))
     rules = CompleteP(model.architecture, parametrisation or Parametrisation()) if scheme == "completep" else None
     with torch.no_grad():
         for name, parameter, tensor in parameters_of(model):

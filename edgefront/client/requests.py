@@ -217,10 +217,7 @@ def space_request(
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "lts-paper": {
-        "algorithm": {
-            "name": "lts",
-            "settings": {"population": 100, "parents": 20, "mutants": 40, "crossovers": 40, "iterations": 30},
-        },
+        "algorithm": {"name": "lts", "settings": {"population": 100, "iterations": 30}},
         "proxy": "decoder_parameters",
         "epsilon": 0.0,
     },
@@ -228,8 +225,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 """Published searches: LTS (arXiv 2203.02094, Appendix B). The default of the LTS search spaces is the embedding of
 these searches (k = 4).
 """
-_POPULATION_SETTINGS = {"population", "parents", "mutants", "crossovers"}
-"""Settings of LTS that must be consistent with each other."""
 
 
 def apply_preset(name: str | None, algorithm: str, settings: Mapping[str, Any], proxy: str) -> dict[str, Any]:
@@ -243,11 +238,8 @@ def apply_preset(name: str | None, algorithm: str, settings: Mapping[str, Any], 
     if algorithm != "auto" or proxy != "auto":
         raise _unreadable("preset", name, "the preset alone, or --algorithm and --proxy")
     preset = PRESETS[name]
-    published = preset["algorithm"]["settings"]
-    if _POPULATION_SETTINGS & settings.keys():
-        # The algorithm derives the other sizes in the published proportions.
-        published = {setting: value for setting, value in published.items() if setting not in _POPULATION_SETTINGS}
-    return {**preset, "algorithm": {**preset["algorithm"], "settings": {**published, **settings}}}
+    algorithm_settings = {**preset["algorithm"]["settings"], **settings}
+    return {**preset, "algorithm": {**preset["algorithm"], "settings": algorithm_settings}}
 
 
 EMBEDDING = ("div", "d_embed")

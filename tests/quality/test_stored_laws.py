@@ -16,7 +16,7 @@ from edgefront.core.architectures.models import named_model
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.quality.predictor import Origin
 from edgefront.core.quality.scaling_law import ScalingLaw, own_trainings
-from edgefront.core.quality.shipped import NAMES, family, find_law, law_for, law_named, laws_for_table, shipped_laws
+from edgefront.core.quality.shipped import NAMES, family, find_law, law_for, law_named, shipped_laws
 from edgefront.core.quality.stored import from_json, summary, to_json, to_text
 from edgefront.core.quality.table_fit import fit_table
 from edgefront.core.services.quality.expected import label_of, perplexities
@@ -105,12 +105,6 @@ def test_laws_by_family() -> None:
     granite = named_model("ibm-granite/granite-4.0-350m").architecture
     with pytest.raises(InvalidInput, match="no scaling law covers models with residual_multiplier"):
         law_about(granite)
-
-
-def test_a_table_gets_the_law_that_covers_it(gpt2: TrainedModels, txl: TrainedModels, hwgpt: TrainedModels) -> None:
-    mixed = laws_for_table([*gpt2.architectures[:3], *txl.architectures[:2], named_model("bert-base").architecture])
-    assert [law and law.origin.name for law in mixed] == [OF_TABLES[0]] * 3 + [OF_TABLES[1]] * 2 + [None]
-    assert {law.origin.name for law in laws_for_table(hwgpt.architectures[:50]) if law} == {OF_TABLES[2]}
 
 
 def refined_law() -> ScalingLaw:

@@ -38,11 +38,6 @@ def test_a_population_that_is_given_stays(name: str) -> None:
     assert make(name, {"population": 20}, LTS_GPT2, problem=Problem(candidates=60)).note == ""
 
 
-def test_parts_of_the_population_that_are_given_stay() -> None:
-    algorithm = make("lts", {"mutants": 10}, LTS_GPT2, problem=Problem(candidates=60))
-    assert algorithm.generation_size(1) == 10 + 40
-
-
 def fifteen(name: str, latency_ms: float | None) -> Algorithm:
     return make(name, {"population": 15}, LTS_GPT2, problem=Problem(latency_ms=latency_ms))
 

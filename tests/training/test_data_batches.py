@@ -321,7 +321,6 @@ def test_a_step_is_the_same_whenever_and_however_often_it_is_asked(home: Path, t
         ({"rows": 64, "segment": 512}, {}, "has 6,749 tokens, but one batch of 64 rows of 512 tokens needs 32,768"),
         ({}, {"split": "tset"}, "has no split 'tset'; it has train, valid, test"),
         ({"rows": 4}, {"ranks": 3}, "4 rows cannot be divided equally among 3"),
-        ({}, {"rank": 2, "ranks": 2}, "rank must be from 0 to 1"),
         ({"task": "pairs"}, {}, "not parallel text"),
         ({"task": "masked"}, {}, "has no <mask>, <cls>, <sep>"),
     ],

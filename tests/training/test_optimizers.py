@@ -20,7 +20,7 @@ from edgefront.core.nn.model import LanguageModel
 from edgefront.core.training.optimizers import Lamb, NvLamb, learning_rate, make_optimizer
 from edgefront.core.training.parametrisation import initialise
 from edgefront.core.training.recipes.catalogue import recipe
-from edgefront.core.training.recipes.recipe import Optimizer, Schedule
+from edgefront.core.training.recipes.recipe import Optimizer, Recipe, Schedule
 
 Array = NDArray[np.float64]
 SHAPES = [(5, 3), (7,), (2, 2, 4), (3,)]
@@ -225,9 +225,9 @@ def test_parameters_without_gradients_are_left_out(name: Any) -> None:
 
 
 def test_a_wrong_setting_is_named() -> None:
-    with pytest.raises(InvalidInput, match=r"optimizer\.betas\.1 must be below 1") as caught:
-        make_optimizer(model(), Optimizer(betas=(0.9, 1.0)))
-    assert caught.value.field == "optimizer.betas.1"
+    with pytest.raises(InvalidInput, match=r"optimizer\.betas\.1: must be less than 1") as caught:
+        Recipe.parse({"name": "mine", "optimizer": {"betas": [0.9, 1.0]}})
+    assert caught.value.field == "recipe.optimizer.betas.1"
 
 
 def course(schedule: Schedule, steps: int, lr: float = 0.01) -> list[float]:

@@ -123,7 +123,6 @@ def test_it_begins_with_what_it_inherits_and_says_what_was_cut(data: Path, paren
         f"| parent | big, trn_p, weights of SHA-256 {sha256} |",
         f"| what was cut of it | {result['cut']['sentence']} |",
         f"| teacher | big, trn_p, weights of SHA-256 {sha256} |",
-        "| learnt from the teacher | KL(teacher \\|\\| model) at temperature 1, 1 of the loss |",
         f"| tokens trained on since the cut | {result['tokens']} |",
         "apache-2.0, as its parent",
         "license: apache-2.0",
@@ -163,10 +162,7 @@ def test_a_part_of_nothing_is_refused(data: Path) -> None:
 
 def test_a_card_names_another_licence_beside_the_parent_s() -> None:
     parts = {"licence": "mit", "parent": {"name": "big", "licence": "apache-2.0"}, "cut": {"sentence": "width 8 → 4"}}
-    teacher = {"name": "big", "temperature": 2.0, "share": 0.75}
-    card = model_card(PARENT, parts | {"teacher": teacher})
-    assert "mit; its parent: apache-2.0\n" in card
-    assert "at temperature 2, 0.75 of the loss, 0.25 of it the text's cross-entropy |" in card
+    assert "mit; its parent: apache-2.0\n" in model_card(PARENT, parts)
     assert "since the cut" not in model_card(PARENT, {"tokens": 8})
 
 

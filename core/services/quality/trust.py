@@ -42,7 +42,7 @@ PUBLISHED: tuple[PublishedRanking, ...] = (
     PublishedRanking("lts-gpt2", "total_parameters", 0.737, 200, _LOGS, 0.556),
     PublishedRanking("lts-transformer-xl", "decoder_parameters", 0.974, 200, _LOGS, 0.713),
     PublishedRanking("lts-transformer-xl", "total_parameters", 0.261, 200, _LOGS, 0.099),
-    PublishedRanking("lts-gpt2", "quality_law", 0.999, 200, _LEFT_OUT, 0.952),
+    PublishedRanking("lts-gpt2", "quality_law", 0.999, 200, _LEFT_OUT, 0.949),
     PublishedRanking("lts-transformer-xl", "quality_law", 0.999, 200, _LEFT_OUT, 0.967),
     # "Even the lowest performing relu_log_det has > 0.8": the paper does not print the other values of the figure.
     *(

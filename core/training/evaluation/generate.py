@@ -85,9 +85,9 @@ def generate(
         on_token: called with each new token; an error of the callback ends the generation.
 
     The model must be in evaluation mode. Raises `InvalidInput` for a model that cannot continue a text, an empty
-    prompt, a token outside the vocabulary, and more tokens than the model's positions.
+    prompt, and more tokens than the model's positions.
     """
-    _check(model, prompt, tokens, memory)
+    _check(model, prompt, tokens)
     device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(sampling.seed)
     excluded = torch.tensor(list(never), dtype=torch.int64, device=device)
@@ -115,7 +115,7 @@ def generate(
     return generated
 
 
-def _check(model: LanguageModel, prompt: Sequence[int], tokens: int, memory: int | None) -> None:
+def _check(model: LanguageModel, prompt: Sequence[int], tokens: int) -> None:
     architecture = model.architecture
     if not predicts_next_token(architecture):
         raise InvalidInput(
@@ -125,22 +125,9 @@ def _check(model: LanguageModel, prompt: Sequence[int], tokens: int, memory: int
             value=architecture.output.kind,
             allowed="a causal model with output tokens and without a source",
         )
-    vocabulary, max_length = architecture.embedding.vocab_size, architecture.max_length
+    max_length = architecture.max_length
     if not prompt:
         raise InvalidInput("the prompt is empty", field="prompt", allowed="at least one token")
-    outside = [token for token in prompt if not 0 <= token < vocabulary]
-    if outside:
-        raise InvalidInput(
-            f"the prompt has token {outside[0]}, but the model's vocabulary has {vocabulary} tokens",
-            field="prompt",
-            value=outside[0],
-            allowed=f"0 to {vocabulary - 1}",
-        )
-    for field, value, least in (("tokens", tokens, 1), ("memory", memory, 0)):
-        if value is not None and value < least:
-            raise InvalidInput(
-                f"{field} must be {least} or more, not {value}", field=field, value=value, allowed=f"{least} or more"
-            )
     # The model never reads the final token, which therefore needs no position.
     if max_length is not None and len(prompt) + tokens - 1 > max_length:
         room = max_length - len(prompt) + 1

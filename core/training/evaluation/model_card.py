@@ -18,8 +18,6 @@ from edgefront.core.common.hugging_face import TOKENIZER
 from edgefront.core.common.units import MB
 from edgefront.core.data.sources.data_set import DataSet, data_sets
 from edgefront.core.data.tokenizers.tokenizers import FILE, Tokenizer
-from edgefront.core.training.recipes.catalogue import recipes
-from edgefront.core.training.recipes.recipe import WITHOUT_EFFECT
 
 Library = Literal["edgefront", "transformers"]
 LICENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,63}")
@@ -152,7 +150,6 @@ _TOKENS = {
     "words": "Its tokens are words between white space; a line's end and unknown words have tokens of their own.",
     "bpe": "Its tokens are pieces of words (BPE).",
 }
-_CLOSED = " Text outside the vocabulary is refused by edgefront; Hugging Face's tokenizers leave it out."
 _IN_TRANSFORMERS = """\
 ```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -216,13 +213,11 @@ def _training(facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         ("parent", _named(facts.get("parent"))),
         ("what was cut of it", (facts.get("cut") or {}).get("sentence")),
         ("teacher", _named(facts.get("teacher"))),
-        ("learnt from the teacher", _taught(facts.get("teacher") or {})),
         ("data set", facts.get("dataset")),
         ("data digest", facts.get("data_digest")),
         ("kind of tokens", facts.get("level")),
         ("recipe", recipe.get("name")),
         ("source of the recipe", recipe.get("source")),
-        ("changed fields of the recipe", _changed(recipe)),
         ("optimiser", f"{optimizer['name']}, lr {optimizer['lr']:g}" if {"name", "lr"} <= optimizer.keys() else None),
         ("batch", f"{recipe['rows']} × {recipe['segment']} tokens" if {"rows", "segment"} <= recipe.keys() else None),
         ("steps", _number(facts.get("steps"))),
@@ -241,31 +236,6 @@ def _named(origin: Mapping[str, Any] | None) -> str:
     phrases = [str(origin[name]) for name in ("name", "training") if origin.get(name)]
     phrases += [f"weights of SHA-256 {origin['sha256']}"] if origin.get("sha256") else []
     return ", ".join(phrases)
-
-
-def _taught(teacher: Mapping[str, Any]) -> str:
-    if not {"share", "temperature"} <= teacher.keys():
-        return ""
-    share, temperature = teacher["share"], teacher["temperature"]
-    rest = "" if share == 1 else f", {1 - share:g} of it the text's cross-entropy"
-    return f"KL(teacher || model) at temperature {temperature:g}, {share:g} of the loss{rest}"
-
-
-def _changed(recipe: Mapping[str, Any]) -> str:
-    """Names the fields in which the recipe of the training differs from the published recipe of the same name."""
-    published_recipe = recipes().get(recipe.get("name", ""))
-    if published_recipe is None:
-        return ""
-    published, changed = published_recipe.model_dump(mode="json"), list[str]()
-    for name, value in recipe.items():
-        before = published.get(name)
-        if name in WITHOUT_EFFECT or value == before:
-            continue
-        if isinstance(value, Mapping) and isinstance(before, Mapping):
-            changed += [f"{name}.{part}" for part in value if value[part] != before.get(part)]
-        else:
-            changed.append(name)
-    return ", ".join(changed)
 
 
 def _evaluation(facts: Mapping[str, Any]) -> str:
@@ -297,32 +267,23 @@ def _evaluation(facts: Mapping[str, Any]) -> str:
 
 
 def _measurements(measured: Iterable[Mapping[str, Any]], vocabulary: int, library: Library) -> str:
-    rows, own, others = [], 0, set[int]()
+    rows = []
     for item in measured:
         latency, half, peak = item.get("latency_ms"), item.get("latency_half_width_ms"), item.get("peak_bytes")
-        tokens = item.get("vocab_size") or vocabulary
-        own, others = own + (tokens == vocabulary), others | {tokens} - {vocabulary}
         rows.append(
             (
                 _plain(item.get("device", "")),
                 _plain(item.get("protocol", "")),
                 "" if latency is None else f"{latency:.3g}" + ("" if half is None else f" ± {half:.2g}"),
                 "" if peak is None else f"{peak / MB:,.1f}",
-                f"{tokens:,}",
+                f"{item.get('vocab_size') or vocabulary:,}",
             )
         )
+    if rows:
+        table = _table(("device", "pass", "latency (ms)", "peak memory (MB)", "vocabulary"), rows)
+        return f"{table}\nMeasured with untrained weights: neither latency nor memory depends on their values.\n"
     how = "" if library == "transformers" else " `edgefront measure . --record` measures this model and adds it here."
-    if not rows:
-        return f"This architecture's latency and memory are not recorded here.{how}\n"
-    table = _table(("device", "pass", "latency (ms)", "peak memory (MB)", "vocabulary"), rows)
-    notes = "".join(
-        f"\nMeasured with a vocabulary of {other:,}; this model has {vocabulary:,}, so embedding and output layer "
-        "differ in size.\n"
-        for other in sorted(others)
-    )
-    if not own:
-        return f"{table}{notes}\nThis model itself, with its own vocabulary, was not measured.{how}\n"
-    return f"{table}{notes}\nMeasured with untrained weights: neither latency nor memory depends on their values.\n"
+    return f"This architecture's latency and memory are not recorded here.{how}\n"
 
 
 def _tokenizer(architecture: Architecture, tokenizer: Tokenizer | None) -> str:
@@ -331,10 +292,8 @@ def _tokenizer(architecture: Architecture, tokenizer: Tokenizer | None) -> str:
     expressed = tokenizer.hugging_face()
     if not expressed:
         return f"In edgefront's own form, `{FILE}`: it cannot be expressed as Hugging Face's `{TOKENIZER}`.\n"
-    is_closed = tokenizer.level == "characters" or (tokenizer.level == "bytes" and tokenizer.vocab_size < 256)
     return (
         f"`{TOKENIZER}`, in Hugging Face's form (`AutoTokenizer.from_pretrained`). {_TOKENS[tokenizer.level]}"
-        + _CLOSED * is_closed
         + " That of the text to translate is in `source/`." * (architecture.source is not None)
         + "\n"
     )

@@ -15,15 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from edgefront.core.common.errors import InvalidInput
-from edgefront.core.common.validation import one_of
 from edgefront.core.data.prepared.prepared import Split
 from edgefront.core.data.tokenizers.tokenizers import Tokenizer
 from edgefront.core.nn.model import LanguageModel
@@ -59,10 +57,8 @@ def beam_search(
         length_penalty: above 1 favours longer translations, below 1 shorter ones; 0 is the plain sum.
         max_length: maximum number of tokens before the end token; the model's positions are also a limit.
 
-    The model must be in evaluation mode. Raises `InvalidInput` for a model without a source and for invalid numbers,
-    `Diverged` for scores that are not finite.
+    The model must be in evaluation mode and have a source. Raises `Diverged` for scores that are not finite.
     """
-    _check(model, source, begin, end, beam, length_penalty, max_length)
     positions = model.architecture.max_length
     search = _Search(beam, length_penalty, max_length if positions is None else min(max_length, positions - 1), end)
     with torch.no_grad():
@@ -154,31 +150,6 @@ class _Search:
         ]
 
 
-def _check(
-    model: LanguageModel,
-    source: Tensor,
-    begin: int,
-    end: int,
-    beam: int,
-    length_penalty: float,
-    max_length: int,
-) -> None:
-    vocabulary = model.architecture.embedding.vocab_size
-    tokens = f"a token from 0 to {vocabulary - 1}"
-    rules = (
-        ("model", model.architecture.source is not None, "without a source", "a model that translates: with a source"),
-        ("source", source.shape[1] > 0, list(source.shape), "tokens [batch, source], one at least"),
-        ("begin", 0 <= begin < vocabulary, begin, tokens),
-        ("end", 0 <= end < vocabulary, end, tokens),
-        ("beam", beam >= 1, beam, "1 or more"),
-        ("length_penalty", math.isfinite(length_penalty), length_penalty, "a finite number"),
-        ("max_length", max_length >= 1, max_length, "1 or more"),
-    )
-    for field, holds, value, allowed in rules:
-        if not holds:
-            raise InvalidInput(f"{field} must be {allowed}, not {value}", field=field, value=value, allowed=allowed)
-
-
 Tokenize = Literal["13a", "intl", "char", "none"]
 """Tokenisation by sacrebleu. "none" splits at spaces, for tokenised text (IWSLT'14 by custom)."""
 
@@ -203,17 +174,9 @@ class Translations:
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], *, tokenize: Tokenize = "13a") -> Bleu:
-    """Corpus BLEU with one reference per sentence. Raises `InvalidInput` without sentences or if the numbers differ."""
+    """Corpus BLEU with one reference per sentence, and at least one sentence."""
     from sacrebleu.metrics.bleu import BLEU
 
-    one_of("tokenize", tokenize, get_args(Tokenize))
-    if not hypotheses or len(hypotheses) != len(references):
-        raise InvalidInput(
-            f"{len(hypotheses)} translations for {len(references)} references",
-            field="hypotheses",
-            value=len(hypotheses),
-            allowed="one for each reference, and at least one",
-        )
     # `force` suppresses sacrebleu's warning about tokenised text.
     metric = BLEU(tokenize=tokenize, force=tokenize == "none")
     score = metric.corpus_score(list(hypotheses), [list(references)])
@@ -248,7 +211,7 @@ def translate(
         sentences: number of sentences to translate, from the first; None: all.
         progress: called with the number of finished sentences and the total.
 
-    Raises the errors of `beam_search` and `bleu`.
+    Raises the errors of `beam_search`.
     """
     count = len(target.starts) - 1 if sentences is None else min(sentences, len(target.starts) - 1)
     lengths = np.diff(np.asarray(source.starts, np.int64))[:count]

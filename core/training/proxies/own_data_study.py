@@ -1,6 +1,6 @@
-"""Evaluates scaling laws for users' own data on a table of trained models, treating some or none as known.
+"""Evaluates scaling laws on a table of trained models that they were not fitted to, treating some or none as known.
 
-The study imitates a user who has new data without trained models, or with the perplexities of a few trained models.
+`OwnDataStudy` imitates a user who has new data without trained models, or with the perplexities of a few.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.gaussian_process import evenly_spaced
 from edgefront.core.measurement.statistics import Z_95
 from edgefront.core.quality.features import features
@@ -61,32 +62,55 @@ class OwnDataStudy:
     after: tuple[After, ...]
 
 
-def own_data_study(rows: Sequence[Row], quality: Quality) -> OwnDataStudy | None:
-    """Evaluates the most common model family. Returns None if no scaling law covers the family."""
-    if log_perplexity(quality.column, 1.0) is None:
-        return None
-    usable = [row for row in rows if number_in(row, quality.column) is not None]
-    described = (described_model(number, row) for number, row in enumerate(usable, 1))
-    families = ["" if architecture is None else family(architecture) or "" for architecture in described]
-    named = Counter(name for name in families if own_data_law(name) is not None)
-    if not named:
-        return None
-    most_common = named.most_common(1)[0][0]
-    law = own_data_law(most_common)
-    assert law is not None
-    models = trained_models([row for row, name in zip(usable, families, strict=True) if name == most_common], quality)
-    models = models.take(models.first)
-    if models.log_tokens is None or not law.study.budgets:
-        models = replace(models, log_tokens=np.full(len(models.first), law.log_train_tokens))
-    law, left_out = _without(law, models)
-    models = _sampled(models, law.token_range)
-    model = _model_of(models)
-    count = int(model.max()) + 1
-    if count < MIN_PAIRS:
-        return None
-    held, held_ratios, _, half_width_ratios = _coverage(law, models, shifted=True)
-    after = tuple(_after(law, models, model, trainings) for trainings in TRAININGS if trainings + MIN_PAIRS <= count)
-    return OwnDataStudy(law.origin.name, count, left_out, held, held_ratios, half_width_ratios, after)
+@dataclass(frozen=True, eq=False)
+class UnseenModels:
+    """Trained models of a table, and a scaling law that was fitted without them."""
+
+    law: ScalingLaw
+    models: TrainedModels
+    left_out: int
+    """Number of rows to which the scaling law had been fitted; it was refitted without these rows."""
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], quality: Quality, law: ScalingLaw | None = None) -> UnseenModels | None:
+        """Returns the models that `law` covers; None: the law for users' own data of the most common model family.
+
+        Returns None if no row is covered. Raises `InvalidInput` if `law` was fitted to these rows alone.
+        """
+        if log_perplexity(quality.column, 1.0) is None:
+            return None
+        usable = [row for row in rows if number_in(row, quality.column) is not None]
+        described = (described_model(number, row) for number, row in enumerate(usable, 1))
+        families = ["" if architecture is None else family(architecture) or "" for architecture in described]
+        covered = [name for name in families if name and (law is not None or own_data_law(name) is not None)]
+        if not covered:
+            return None
+        if law is None:
+            most_common = Counter(covered).most_common(1)[0][0]
+            law, covered = own_data_law(most_common), [most_common]
+            assert law is not None
+        models = trained_models([row for row, name in zip(usable, families, strict=True) if name in covered], quality)
+        models = models.take(models.first)
+        if models.log_tokens is None or not law.study.budgets:
+            models = replace(models, log_tokens=np.full(len(models.first), law.log_train_tokens))
+        return cls(*_without(law, models))
+
+    def scores(self, tokens: float | None) -> dict[str, float]:
+        """Digest of each model → minus the predicted ln perplexity, after this number of training tokens if known."""
+        law = self.law if tokens is None or not self.law.study.budgets else self.law.at_tokens(tokens)
+        digests = (architecture.digest for architecture in self.models.architectures)
+        return dict(zip(digests, (-law.expected(self.models.shapes)).tolist(), strict=True))
+
+    def study(self) -> OwnDataStudy | None:
+        """Evaluates the scaling law as if the models were a user's own; None for fewer than three models."""
+        law, models = self.law, _sampled(self.models, self.law.token_range)
+        model = _model_of(models)
+        count = int(model.max()) + 1
+        if count < MIN_PAIRS:
+            return None
+        held, held_ratios, _, half_width_ratios = _coverage(law, models, shifted=True)
+        after = tuple(_after(law, models, model, known) for known in TRAININGS if known + MIN_PAIRS <= count)
+        return OwnDataStudy(law.origin.name, count, self.left_out, held, held_ratios, half_width_ratios, after)
 
 
 def _model_of(models: TrainedModels) -> NDArray[np.int64]:
@@ -111,13 +135,28 @@ def _sampled(models: TrainedModels, token_range: tuple[float, float] | None) -> 
     return models.take(np.flatnonzero(np.isin(model, drawn)))
 
 
-def _without(law: ScalingLaw, models: TrainedModels) -> tuple[ScalingLaw, int]:
-    """Refits the scaling law without the rows of `models`. Returns the scaling law and the number of removed rows."""
-    study = law.study
+def _without(law: ScalingLaw, models: TrainedModels) -> tuple[ScalingLaw, TrainedModels, int]:
+    """Refits the scaling law without the rows of `models`. Returns the fields of `UnseenModels`."""
     given = {tuple(row) for row in np.column_stack([features(models.shapes), models.log_perplexity]).round(6).tolist()}
-    rows = np.column_stack([study.inputs, study.log_perplexity]).round(6).tolist()
-    seen = np.array([tuple(row) in given for row in rows], dtype=np.bool_)
-    return (replace(law, study=study.without(seen)), int(seen.sum())) if seen.any() else (law, 0)
+
+    def seen(inputs: Floats, logs: Floats) -> NDArray[np.bool_]:
+        return np.array([tuple(row) in given for row in np.column_stack([inputs, logs]).round(6).tolist()], np.bool_)
+
+    study, own = law.study, law.own
+    in_study = seen(study.inputs, study.log_perplexity)
+    in_own = np.zeros(0, np.bool_) if own is None else seen(own.inputs, own.log_perplexity)
+    if in_study.all():
+        raise InvalidInput(
+            f"law: {law.origin.name} was fitted to the models of this table",
+            field="law",
+            value=law.origin.name,
+            allowed="a table of other models; `quality fit` prints the accuracy on the law's own",
+        )
+    if in_study.any():
+        law = replace(law, study=study.without(in_study))
+    if own is not None and in_own.any():
+        law = replace(law, own=own.take(~in_own))
+    return law, models, int(in_study.sum() + in_own.sum())
 
 
 def _after(law: ScalingLaw, models: TrainedModels, model: NDArray[np.int64], count: int) -> After:

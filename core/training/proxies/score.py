@@ -33,12 +33,10 @@ def score(
     Weights and random batches are functions of the seed, so scores are reproducible, up to rounding on other machines.
     `data` is the folder of the prepared data set `settings.data`; the model then gets the vocabulary of this data set.
 
-    Raises `InvalidInput` for a seed below 0, and if the proxy has no value for this architecture (no unit with an
-    activity, a sequence longer than the positions, a score that is not finite). Errors of torch are not converted.
+    Raises `InvalidInput` if the proxy has no value for this architecture (no unit with an activity, a sequence longer
+    than the positions, a score that is not finite). Errors of torch are not converted.
     """
     entry = proxy_named(proxy) if isinstance(proxy, str) else proxy
-    if seed < 0:
-        raise InvalidInput(f"seed must be 0 or more, not {seed}", field="seed", value=seed, allowed="0 or more")
     settings = settings or ProxySettings()
     if "data" not in entry.uses:
         data = None

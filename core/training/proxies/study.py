@@ -156,31 +156,24 @@ def study_proxies(
     frontiers are compared. Models that a proxy cannot score are left out for this proxy. Several trainings of one model
     are one point, because more seeds do not make a correlation more certain.
 
-    Raises `InvalidInput` for fewer than three models with a quality, equal models or qualities, or a proxy with fewer
-    than three values. The error names the number of a faulty row, counted from 1.
+    Raises `InvalidInput` for fewer than three different models with a quality, or a proxy with fewer than three values.
+    The error names the number of a faulty row, counted from 1.
     """
     numbered = list(enumerate(rows, 1))
     with_quality = [(number, row) for number, row in numbered if number_in(row, quality.column) is not None]
     first = next((number for number, row in numbered if number_in(row, quality.column) is None), None)
-    if len(with_quality) < MIN_PAIRS:
-        fault = "" if first is None else f"; row {first}: {quality.column} is {rows[first - 1].get(quality.column)!r}"
-        raise InvalidInput(
-            f"{len(with_quality)} rows have a number in {quality.column}: a ranking needs at least {MIN_PAIRS}{fault}",
-            field="table" if first is None else f"rows.{first}.{quality.column}",
-            value=len(with_quality),
-            allowed=f"at least {MIN_PAIRS} trained models",
-        )
-    _check_differ(with_quality, quality)
     trainings: dict[str, dict[float | None, tuple[int, Row]]] = {}
     for number, row in with_quality:
         model, value = training_identity(described_model(number, row), row, quality)
         trainings.setdefault(model, {}).setdefault(value, (number, row))
     if len(trainings) < MIN_PAIRS:
+        fault = "" if first is None else f"; row {first}: {quality.column} is {rows[first - 1].get(quality.column)!r}"
         raise InvalidInput(
-            f"{len(with_quality)} rows are of {len(trainings)} different models: a ranking needs at least {MIN_PAIRS}",
-            field="table",
+            f"{len(with_quality)} rows with a number in {quality.column} are of {len(trainings)} different models: a "
+            f"ranking needs at least {MIN_PAIRS}{fault}",
+            field="table" if first is None else f"rows.{first}.{quality.column}",
             value=len(trainings),
-            allowed=f"at least {MIN_PAIRS} different models",
+            allowed=f"at least {MIN_PAIRS} different trained models",
         )
     columns = [quality.column, *([] if latency is None else [latency])]
     columns += [column for proxy in proxies for column in columns_of(proxy.name)]
@@ -241,28 +234,6 @@ def _mean(trainings: Sequence[tuple[int, Row]], columns: Sequence[str]) -> tuple
     numbers = {column: [number_in(row, column) for _, row in trainings] for column in columns}
     present = {column: [value for value in values if value is not None] for column, values in numbers.items()}
     return number, {**first, **{column: float(np.mean(values)) for column, values in present.items() if values}}
-
-
-def _check_differ(numbered: Sequence[tuple[int, Row]], quality: Quality) -> None:
-    (first, row), (second, _) = numbered[:2]
-    if len({number_in(row, quality.column) for _, row in numbered}) == 1:
-        raise InvalidInput(
-            f"row {second} has the {quality.column} of row {first}, {row[quality.column]:g}, as do all {len(numbered)} "
-            "rows: there is nothing to rank",
-            field=f"rows.{second}.{quality.column}",
-            value=row[quality.column],
-            allowed="models of different quality",
-        )
-    digests = {
-        None if architecture is None else architecture.digest
-        for architecture in (described_model(*each) for each in numbered)
-    }
-    if len(digests) == 1 and None not in digests:
-        raise InvalidInput(
-            f"row {second} describes the model of row {first}, as do all {len(numbered)} rows: nothing to rank",
-            field=f"rows.{second}.architecture",
-            allowed="different models",
-        )
 
 
 def _of_one(

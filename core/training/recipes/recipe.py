@@ -30,6 +30,7 @@ WITHOUT_EFFECT = {"title", "source", "compile", "micro_rows", "checkpoint_every"
 Count = Annotated[StrictInt, Field(ge=1, le=1 << 40)]
 Length = Annotated[StrictInt, Field(ge=0, le=1 << 20)]
 Rate = Annotated[StrictFloat, Field(ge=0, le=1e6, allow_inf_nan=False)]
+Beta = Annotated[StrictFloat, Field(ge=0, lt=1)]
 
 
 class _Section(BaseModel):
@@ -46,7 +47,7 @@ class Optimizer(_Section):
 
     name: Literal["adam", "adamw", "radam", "lamb", "nvlamb"] = "adamw"
     lr: Rate = 1e-3
-    betas: tuple[Rate, Rate] = (0.9, 0.999)
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
     eps: Rate = 1e-8
     weight_decay: Rate = 0.0
     decays: Literal["all", "matrices"] = "matrices"

@@ -14,13 +14,13 @@ import typer
 from edgefront.cli.commands.options import ModelArgument
 from edgefront.cli.commands.quality import conditions
 from edgefront.cli.session import Session, command, group
+from edgefront.core.common.errors import InvalidInput
 from edgefront.extras import need
 from edgefront.show.output import NONE
 from edgefront.show.table import Table
 
 if TYPE_CHECKING:
     from edgefront.core.architectures.architecture import Architecture
-    from edgefront.core.training.proxies.law_study import LawEvaluation
     from edgefront.core.training.proxies.own_data_study import OwnDataStudy
     from edgefront.core.training.proxies.registry import Proxy, ProxySettings
     from edgefront.core.training.proxies.study import ProxyStudy
@@ -158,14 +158,13 @@ def study_table(
     """Study how well proxies rank trained models.
 
     Prints Spearman's rho with its 95 % interval, Kendall's tau and the common ratio, over all models and the best 50,
-    30 and 10 %. Scores come from a proxy's column or are computed from the models. A scaling law predicts the models of
-    its own table by leave-one-out. The scaling law for new data is evaluated as if the table were yours: the share of
-    its 95 % intervals that hold, without and after 1 to 10 trainings.
+    30 and 10 %. Scores come from a proxy's column or are computed from the models. A scaling law predicts without the
+    table's models. The law for new data is evaluated as if the table were yours: the share of its 95 % intervals that
+    hold, without and after 1 to 10 trainings.
     """
     from edgefront.core.quality.predictor import in_words
-    from edgefront.core.quality.shipped import find_law
-    from edgefront.core.training.proxies.law_study import evaluate_laws
-    from edgefront.core.training.proxies.own_data_study import own_data_study
+    from edgefront.core.quality.shipped import find_scaling_law
+    from edgefront.core.training.proxies.own_data_study import UnseenModels
     from edgefront.core.training.proxies.score import score
     from edgefront.core.training.proxies.study import study_proxies
     from edgefront.core.training.proxies.table import best_of, has_scores, quality_of, read_table
@@ -180,6 +179,7 @@ def study_table(
     if quality is not None and (match := re.fullmatch(r"(.+):(higher|lower)", quality)):
         column, higher = match[1], match[2] == "higher"
     measure = quality_of(table_rows, column, higher)
+    law = None if options.law is None else find_scaling_law(options.law, "law")
     if best_per:
         table_rows = best_of(table_rows, best_per, measure)
     cache: dict[str, dict[str, float]] = {}  # proxy → digest → score
@@ -189,30 +189,33 @@ def study_table(
 
         def cached_score(architecture: Architecture, entry: Proxy) -> float:
             by_digest = cache.setdefault(entry.name, {})
+            if architecture.digest not in by_digest and entry.name == QUALITY_LAW and by_digest:
+                raise InvalidInput("the scaling law is of another family of models", field="proxy", value=QUALITY_LAW)
             if architecture.digest not in by_digest:
                 by_digest[architecture.digest] = score(architecture, entry, options.seed, settings, data=data_folder)
                 status.update(f"{entry.name}: {len(by_digest)} scores")
             return by_digest[architecture.digest]
 
         for name, group_rows in _groups(table_rows, by).items():
-            own_data = own_data_study(group_rows, measure)
             rows, tokens = after_equal_tokens(group_rows)
-            ranked = chosen
-            laws: tuple[LawEvaluation, ...] = ()
-            if any(entry.name == QUALITY_LAW for entry in chosen):
-                law = None if options.law is None else find_law(options.law)
-                values, laws = evaluate_laws(rows, measure, law, tokens)
-                cache[QUALITY_LAW] = cache.get(QUALITY_LAW, {}) | values
-                if proxy is None and not values:
-                    ranked = [entry for entry in chosen if entry.name != QUALITY_LAW]
+            unseen = UnseenModels.of(group_rows, measure, law)
+            if law is not None and unseen is None:
+                raise InvalidInput(
+                    f"law: {measure.column} is no perplexity, loss or bpc of models that scaling laws cover",
+                    field="law",
+                    value=options.law,
+                    allowed="a table of decoders with perplexities",
+                )
+            cache[QUALITY_LAW] = {} if unseen is None else unseen.scores(tokens)
+            omitted = {QUALITY_LAW} if proxy is None and unseen is None else set()
+            ranked = [entry for entry in chosen if entry.name not in omitted]
             study = study_proxies(rows, measure, ranked, cached_score, settings, latency=latency)
-            studies[name] = _TableStudy(study, laws, own_data, tokens)
+            own_data = None if unseen is None or law is not None else unseen.study()
+            studies[name] = _TableStudy(study, own_data, tokens)
 
     def show() -> None:
         for name, each in studies.items():
             _show(session, each.proxies, name)
-            for evaluation in each.laws:
-                session.say(_evaluation_text(evaluation))
             for line in _own_data_lines(each.own_data):
                 session.say(line)
             if each.tokens is not None:
@@ -229,7 +232,6 @@ class _TableStudy:
     """The study of one table of trained models, or of the table's rows that have the same value in a column."""
 
     proxies: ProxyStudy
-    laws: tuple[LawEvaluation, ...]
     own_data: OwnDataStudy | None
     tokens: float | None
     """Training tokens after which models are ranked; None if the table does not state them."""
@@ -240,8 +242,7 @@ class _TableStudy:
         if self.own_data is not None:
             own_data = asdict(self.own_data)
             own_data["own_data"] = {name: own_data.pop(name) for name in ("law", "models", "left_out")}
-        laws = [asdict(law) for law in self.laws]
-        return {**asdict(self.proxies), "tokens": self.tokens, "laws": laws, **own_data}
+        return {**asdict(self.proxies), "tokens": self.tokens, **own_data}
 
 
 def _show(session: Session, study: ProxyStudy, name: str) -> None:
@@ -297,20 +298,6 @@ def _proxies(names: Sequence[str] | None) -> list[Proxy]:
         if proxy.needs_torch:
             need(f"proxy {proxy.name}", "torch")
     return chosen
-
-
-def _evaluation_text(evaluation: LawEvaluation) -> str:
-    text = f"quality_law {evaluation.law} (perplexity on {evaluation.data}): {evaluation.models} models"
-    if evaluation.learnt_from:
-        text += f", {evaluation.learnt_from} of its own table, each predicted without it"
-    if evaluation.extrapolated:
-        text += f", {evaluation.extrapolated} beyond its ranges"
-    if evaluation.held is not None and evaluation.held_after_shift is not None:
-        text += (
-            f"; {evaluation.held:.0%} of the 95 % intervals hold, {evaluation.held_after_shift:.0%} after division by "
-            f"{evaluation.ratio:.3f}, the median ratio of trained to predicted perplexity"
-        )
-    return text
 
 
 def _own_data_lines(study: OwnDataStudy | None) -> list[str]:

@@ -121,7 +121,7 @@ def fit_law(
     the table refines the prior, even with one row; rows of one model are its learning curve.
     """
     from edgefront.core.quality.predictor import Origin
-    from edgefront.core.quality.shipped import family, find_law
+    from edgefront.core.quality.shipped import family, find_scaling_law
     from edgefront.core.quality.stored import checked_name, summary, to_text
     from edgefront.core.training.proxies.law_study import fit
     from edgefront.core.training.proxies.table import quality_of, read_table
@@ -143,7 +143,7 @@ def fit_law(
         trained=trained,
         source=file.name,
     )
-    fitted = fit(models, origin, None if prior is None else find_law(prior))
+    fitted = fit(models, origin, None if prior is None else find_scaling_law(prior, "prior"))
     law, folds = fitted.law, fitted.folds
     note = "; ".join(part for part in (models.note, *fitted.notes) if part)
     if out is not None:
