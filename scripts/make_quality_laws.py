@@ -7,25 +7,34 @@ Takes half a minute. The same tables give the same laws.
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.quality import scaling_study
+from edgefront.core.quality.features import NAMES, rounded_features
 from edgefront.core.quality.predictor import Origin
-from edgefront.core.quality.scaling_study import ScalingStudy, StudyTable
-from edgefront.core.quality.shipped import LTS_RECIPE, LTS_SOURCE, LTS_STEPS
+from edgefront.core.quality.scaling_study import Hierarchy, ScalingStudy, StudyTable, study_of
+from edgefront.core.quality.shipped import LTS_SOURCE
 from edgefront.core.quality.stored import to_text
 from edgefront.core.quality.table_fit import fit_table
 from edgefront.core.training.proxies.table import Row, quality_of, read_table, where
 from edgefront.core.training.proxies.trained import trained_models
 
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from published_tables import fit_trend, read_published  # noqa: E402 - tests are no package
+
 TABLES = ROOT / "tests" / "golden"
 LAWS = ROOT / "core" / "quality" / "laws"
 
+LTS_RECIPE = "to the end of 40,000 steps of 256 sequences with LAMB at 0.01 (Table 2 of the paper)"
+LTS_STEPS = "40,000 steps"
 ORIGINS = {
     "gpt2": Origin(
         name="lts-gpt2-wikitext103",
@@ -91,7 +100,7 @@ POINTS = 14
 
 
 def learn(table: str, origin: Origin, backbone: str | None = None) -> None:
-    rows = read_table(TABLES / table)
+    rows = (read_published if backbone is None else read_table)(TABLES / table)
     if backbone is not None:
         rows = where(rows, {"backbone": backbone})
     models = trained_models(rows, quality_of(rows))
@@ -106,21 +115,46 @@ def lts_study() -> ScalingStudy:
     models = trained_models(rows, quality_of(rows))
     names = [table.name for table in LTS_TABLES]
     table = np.array([names.index(row["set"]) for row in rows], dtype=np.int64)
-    return scaling_study.lts(LTS_TABLES, table, models.shapes, models.log_perplexity.round(6))
+    log_tokens = np.log([lts_table.max_tokens for lts_table in LTS_TABLES])[table]
+    return study_of(LTS_TABLES, rounded_features(models.shapes), log_tokens, table, models.log_perplexity.round(6))
 
 
 def gemstones_study() -> ScalingStudy:
     rows: list[Row] = []
     tables: list[int] = []
     for index, table in enumerate(GEMSTONES_TABLES):
-        kept = thinned(read_table(TABLES / f"gemstones_{table.name}.csv.gz"))
+        kept = thinned(read_published(TABLES / f"gemstones_{table.name}.csv.gz"))
         rows += kept
         tables += [index] * len(kept)
     models = trained_models(rows, quality_of(rows))
     log_tokens = np.log([float(row["tokens"]) for row in rows])
-    return scaling_study.gemstones(
-        GEMSTONES_TABLES, np.array(tables, dtype=np.int64), models.shapes, log_tokens, models.log_perplexity.round(6)
+    inputs, logs, table = rounded_features(models.shapes), models.log_perplexity.round(6), np.array(tables, np.int64)
+    trend = fit_trend(inputs, log_tokens, logs, table)
+    return study_of(GEMSTONES_TABLES, inputs, log_tokens, table, logs, trend)
+
+
+def text_of(study: ScalingStudy) -> str:
+    """Formats a study of several tables as JSON, with a line for each row."""
+    assert isinstance(study.prior, Hierarchy)
+    names = [table.name for table in study.tables]
+    value = {
+        "name": study.name,
+        "tables": [asdict(table) for table in study.tables],
+        "trend": asdict(study.prior.trend),
+        "columns": ["table", "tokens", "log_perplexity", *NAMES],
+    }
+    rows = ",\n    ".join(
+        json.dumps([names[table], float(f"{np.exp(log_tokens):.10g}"), log, *inputs])
+        for table, log_tokens, log, inputs in zip(
+            study.table.tolist(),
+            study.log_tokens.tolist(),
+            study.log_perplexity.tolist(),
+            study.inputs.tolist(),
+            strict=True,
+        )
     )
+    head = json.dumps(value, indent=2).removesuffix("\n}")
+    return f'{head},\n  "rows": [\n    {rows}\n  ]\n}}\n'
 
 
 def thinned(rows: Sequence[Row]) -> list[Row]:
@@ -147,7 +181,7 @@ def main() -> None:
     learn("hwgpt_owt_perplexity_s.csv.gz", HWGPT)
     for study in (lts_study(), gemstones_study()):
         path = LAWS / f"study-{study.name}.json"
-        path.write_text(scaling_study.to_text(study), encoding="utf-8")
+        path.write_text(text_of(study), encoding="utf-8")
         print(f"{path.relative_to(ROOT)}: {len(study.inputs)} rows, several tables")  # noqa: T201
 
 

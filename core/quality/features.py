@@ -22,14 +22,13 @@ A trend is a sum of power laws in nats per token, up to an offset and a scale of
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.architectures.block import BLOCK_KINDS
 from edgefront.core.architectures.cost.shapes import Shapes
-from edgefront.core.common.gaussian_process import rounded
 
 Floats = NDArray[np.float64]
 
@@ -126,8 +125,6 @@ _DECODER, _DEPTH, _WIDTH, _INNER, _RANK = (
 )
 _PARAMETERS = 15.0
 """Parameters of a Gemstones layer divided by w²: 12 for feed-forward, 3 for attention."""
-_ROBUST_SCALE = 0.02
-"""Scale of the soft L1 loss, in nats."""
 
 
 @dataclass(frozen=True)
@@ -178,44 +175,6 @@ class BudgetTrend:
             + self.depth * np.exp(-self.depth_power * (inputs[:, _DEPTH] - np.log(16)))
             + self.data * np.exp(self.size_power * size - self.data_power * (log_tokens - LOG_TOKENS))
         )
-
-    @classmethod
-    def fit(cls, inputs: Floats, log_tokens: Floats, log_perplexity: Floats, table: NDArray[np.int64]) -> BudgetTrend:
-        """Fits the trend by robust least squares to n rows of several tables (`table`: index of each row's table). Each
-        later table has an offset and a slope over tokens relative to the first table. Parameters are rounded, so that
-        stored parameters are exact.
-        """
-        from scipy.optimize import least_squares
-
-        tables = int(table.max()) + 1
-        start = np.array([2.0, np.log(0.6), 0.3, np.log(0.2), 0.5, np.log(0.4), 0.0, 0.4])
-        low = np.array([0, -8, 0.02, -8, 0.02, -8, -1, 0.05])
-        high = np.array([4, 2, 2, 2, 2, 3, 1, 2])
-        own = np.zeros(2 * (tables - 1))
-
-        def residuals(parameters: Floats) -> Floats:
-            shift, slope = np.split(parameters[8:], 2)
-            expected = cls._of(parameters[:8])(inputs, log_tokens)
-            expected = expected + np.r_[0, shift][table] + np.r_[0, slope][table] * (log_tokens - LOG_TOKENS)
-            # A weak prior around the start values, for terms that the tables do not determine.
-            return np.asarray(np.r_[expected - log_perplexity, 1e-3 * (parameters[:8] - start)])
-
-        fitted = least_squares(
-            residuals,
-            np.r_[start, own],
-            bounds=(np.r_[low, own - 1], np.r_[high, own + 1]),
-            loss="soft_l1",
-            f_scale=_ROBUST_SCALE,
-        )
-        return cls(*(rounded(value) for value in asdict(cls._of(fitted.x[:8])).values()))
-
-    @classmethod
-    def _of(cls, parameters: Floats) -> BudgetTrend:
-        floor, width, width_power, depth, depth_power, data, size_power, data_power = parameters.tolist()
-        return cls(
-            floor, float(np.exp(width)), width_power, float(np.exp(depth)), depth_power, float(np.exp(data)),
-            size_power, data_power,
-        )  # fmt: skip
 
 
 Trend = ShapeTrend | BudgetTrend

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
@@ -31,12 +31,11 @@ from edgefront.core.quality.covariance import (
 )
 from edgefront.core.quality.differences import DEVIATIONS, ControlledVariables, differences
 from edgefront.core.quality.differences import NAMES as DIFFERENCE_NAMES
-from edgefront.core.quality.features import NAMES, BudgetTrend, ShapeTrend, Trend, rounded_features
+from edgefront.core.quality.features import NAMES, BudgetTrend, ShapeTrend, Trend
 
 Floats = NDArray[np.float64]
 
 STUDIES = ("lts", "gemstones")
-COLUMNS = ("table", "tokens", "log_perplexity", *NAMES)
 RANGES = ("log_decoder", "log_depth", "log_d_model")
 _OUTSIDE = 0.02
 """Standard deviation of ln perplexity added for each octave beyond the tables' widths, depths and parameters. The error
@@ -166,82 +165,41 @@ class ScalingStudy:
         # The covariance accounts for the differences.
         return Excess((*RANGES, *DIFFERENCE_NAMES), columns, columns.sum(1), (_OUTSIDE * outside.sum(1)) ** 2)
 
-    def with_rows(self, inputs: Floats, log_tokens: Floats, table: Places, log_perplexity: Floats) -> ScalingStudy:
-        """Returns a study with these rows instead of the present rows of trained models, and the same prior."""
-        return replace(self, inputs=inputs, log_tokens=log_tokens, table=table, log_perplexity=log_perplexity)
-
     def without(self, left: NDArray[np.bool_]) -> ScalingStudy:
         """Returns the study without the rows that the mask `left` selects."""
-        kept = ~left
-        return self.with_rows(self.inputs[kept], self.log_tokens[kept], self.table[kept], self.log_perplexity[kept])
+        columns = ("inputs", "log_tokens", "table", "log_perplexity")
+        return replace(self, **{name: getattr(self, name)[~left] for name in columns})
 
 
-def lts(tables: Sequence[StudyTable], table: Places, shapes: Shapes, log_perplexity: Floats) -> ScalingStudy:
-    """Creates the study of LiteTransformerSearch's models: one training budget, varying embeddings, inner widths."""
-    return ScalingStudy(
-        name="lts",
-        prior=Hierarchy(
+def study_of(
+    tables: Sequence[StudyTable],
+    inputs: Floats,
+    log_tokens: Floats,
+    table: Places,
+    log_perplexity: Floats,
+    trend: BudgetTrend | None = None,
+) -> ScalingStudy:
+    """Creates the study of LiteTransformerSearch's models (one training budget, varying embeddings, inner widths); with
+    a `trend` the study of the Gemstones (varying width, depth, training tokens).
+    """
+    if trend is None:
+        prior = Hierarchy(
             trend=ShapeTrend(),
             shared=Shared(shape=0.012, shape_by_tokens=0.0, linear=0.003, row=0.003),
             controlled=ControlledVariables(kv_share=1.0, inner_ratio=None, gated=0.0, vocab_size=None, kinds=_PLAIN),
             table_deviation=LTS,
             recipe_deviation=UNSEEN_DATA,
-        ),
-        tables=tuple(tables),
-        inputs=rounded_features(shapes),
-        log_tokens=np.log([lts_table.max_tokens for lts_table in tables])[table],
-        table=table,
-        log_perplexity=log_perplexity,
-        budgets=False,
-    )
-
-
-def gemstones(
-    tables: Sequence[StudyTable], table: Places, shapes: Shapes, log_tokens: Floats, log_perplexity: Floats,
-    trend: BudgetTrend | None = None,
-) -> ScalingStudy:  # fmt: skip
-    """Creates the study of the Gemstones (varying width, depth, training tokens). Fits the trend if none is given."""
-    inputs = rounded_features(shapes)
-    return ScalingStudy(
-        name="gemstones",
-        prior=Hierarchy(
-            trend=trend or BudgetTrend.fit(inputs, log_tokens, log_perplexity, table),
+        )
+    else:
+        prior = Hierarchy(
+            trend=trend,
             shared=Shared(shape=0.03, shape_by_tokens=0.02, linear=0.0, row=0.003),
             controlled=ControlledVariables(kv_share=0.5, inner_ratio=6.0, gated=1.0, vocab_size=50_304, kinds=_GATED),
             table_deviation=GEMSTONES,
             recipe_deviation=UNSEEN_RECIPE,
-        ),
-        tables=tuple(tables),
-        inputs=inputs,
-        log_tokens=log_tokens,
-        table=table,
-        log_perplexity=log_perplexity,
-        budgets=True,
-    )
-
-
-def to_text(study: ScalingStudy) -> str:
-    """Formats a study of several tables as JSON, with a line for each row."""
-    assert isinstance(study.prior, Hierarchy)
-    names = [table.name for table in study.tables]
-    value = {
-        "name": study.name,
-        "tables": [asdict(table) for table in study.tables],
-        "trend": asdict(study.prior.trend),
-        "columns": list(COLUMNS),
-    }
-    rows = ",\n    ".join(
-        json.dumps([names[table], float(f"{np.exp(log_tokens):.10g}"), log, *inputs])
-        for table, log_tokens, log, inputs in zip(
-            study.table.tolist(),
-            study.log_tokens.tolist(),
-            study.log_perplexity.tolist(),
-            study.inputs.tolist(),
-            strict=True,
         )
-    )
-    head = json.dumps(value, indent=2).removesuffix("\n}")
-    return f'{head},\n  "rows": [\n    {rows}\n  ]\n}}\n'
+    name, budgets = STUDIES[trend is not None], trend is not None
+    return ScalingStudy(name, prior, tuple(tables), inputs, log_tokens, table, log_perplexity, budgets)
 
 
 @cache
@@ -252,9 +210,5 @@ def study(name: str) -> ScalingStudy:
     names = [table.name for table in tables]
     table = np.array([names.index(row[0]) for row in value["rows"]], dtype=np.int64)
     numbers = np.array([row[1:] for row in value["rows"]], dtype=np.float64)
-    empty = Shapes.of([])
-    if name == "lts":
-        blank = lts(tables, table[:0], empty, numbers[:0, 1])
-    else:
-        blank = gemstones(tables, table[:0], empty, numbers[:0, 0], numbers[:0, 1], BudgetTrend(**value["trend"]))
-    return blank.with_rows(numbers[:, 2:], np.log(numbers[:, 0]), table, numbers[:, 1])
+    trend = BudgetTrend(**value["trend"]) if value["trend"] else None
+    return study_of(tables, numbers[:, 2:], np.log(numbers[:, 0]), table, numbers[:, 1], trend)

@@ -34,8 +34,6 @@ from edgefront.core.quality.stored import from_json
 LTS_SOURCE = (
     "logs of randomly drawn models by Javaheripi et al., LiteTransformerSearch (arXiv 2203.02094, microsoft/archai)"
 )
-LTS_RECIPE = "to the end of 40,000 steps of 256 sequences with LAMB at 0.01 (Table 2 of the paper)"
-LTS_STEPS = "40,000 steps"
 _GEMSTONES_SOURCE = "McLeish et al., Gemstones (arXiv 2502.06857), learning curves of 18 models"
 _DECODERS = "decoders with gated feed-forward, RMSNorm and rotary positions"
 _DOLMA = Origin(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from published_tables import read_published
 
 from edgefront.core.training.proxies.table import quality_of, read_table, where
 from edgefront.core.training.proxies.trained import TrainedModels, trained_models
@@ -29,5 +30,5 @@ def txl() -> TrainedModels:
 
 @pytest.fixture(scope="session")
 def hwgpt() -> TrainedModels:
-    rows = read_table(GOLDEN / "hwgpt_owt_perplexity_s.csv.gz")
+    rows = read_published(GOLDEN / "hwgpt_owt_perplexity_s.csv.gz")
     return trained_models(rows, quality_of(rows))

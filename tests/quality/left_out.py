@@ -7,12 +7,12 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
+from published_tables import fit_trend
 
 from edgefront.core.measurement.statistics import Z_95
 from edgefront.core.quality import scaling_study
 from edgefront.core.quality.covariance import Rows
 from edgefront.core.quality.differences import NAMES
-from edgefront.core.quality.features import BudgetTrend
 from edgefront.core.quality.scaling_law import OwnTrainings, ScalingLaw
 from edgefront.core.quality.scaling_study import ScalingStudy
 from edgefront.core.quality.shipped import law_named
@@ -57,7 +57,7 @@ def shapes_left_out() -> Foretold:
     for shape in np.unique(study.inputs, axis=0):
         own = (study.inputs == shape).all(1)
         others = study.without(own)
-        trend = BudgetTrend.fit(others.inputs, others.log_tokens, others.log_perplexity, others.table)
+        trend = fit_trend(others.inputs, others.log_tokens, others.log_perplexity, others.table)
         without = replace(law, study=replace(others, prior=replace(others.prior, trend=trend)))
         posterior = without._posterior  # the same whichever table is asked about
         for table in np.unique(study.table[own]).tolist():

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from left_out import pairs_held, rows_of, shapes_left_out, shared, trainings
+from published_tables import read_published
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.catalogue import space
@@ -24,7 +25,7 @@ from edgefront.core.quality.scaling_law import OwnTrainings, ScalingLaw, own_tra
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.search.population_shapes import PopulationShapes
 from edgefront.core.training.proxies.study import best, spearman
-from edgefront.core.training.proxies.table import architecture_of, read_table
+from edgefront.core.training.proxies.table import architecture_of
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 RECIPES = ("constant_lr", "cooled", "half_lr")
@@ -59,7 +60,7 @@ def test_counts_of_all_gemstones_are_exact_by_our_own_formulas() -> None:
     models = {
         (row["width"], row["depth"]): row
         for recipe in RECIPES
-        for row in read_table(GOLDEN / f"gemstones_{recipe}.csv.gz")
+        for row in read_published(GOLDEN / f"gemstones_{recipe}.csv.gz")
     }
     assert len(models) == 18
     for (width, depth), row in models.items():

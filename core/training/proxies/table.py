@@ -1,7 +1,7 @@
 """Reads tables of trained models: JSON lines or CSV (also compressed by gzip), one model per row.
 
-A row has the quality of a trained model, and either the model's description (`architecture`, or fields of the published
-tables LTS, HW-GPT-Bench or Gemstones) or a proxy's value in a column. Nested objects become columns with dots:
+A row has the quality of a trained model, and either the model's description (`architecture`, or the fields of LTS's
+logs) or a proxy's value in a column. Nested objects become columns with dots:
 `params.total`.
 """
 
@@ -59,10 +59,7 @@ _SPACES = {
 """Backbones of LTS, and the search spaces with the same fixed parts."""
 
 LTS_FIELDS = ("backbone", "n_layer", "d_model", "d_inner", "n_head")
-HWGPT_FIELDS = ("embed_dim", "n_layer", "n_head", "mlp_ratio")
-GEMSTONES_FIELDS = ("width", "depth")
-"""Sets of columns that describe a model."""
-
+"""Columns that describe a model."""
 
 TOKENS = "tokens"
 """Column of training tokens. Several rows of one model with different tokens are its learning curve."""
@@ -187,26 +184,16 @@ def architecture_of(row: Row) -> Architecture | None:
     if described:
         return Architecture.parse(described)
     frame = _SPACES.get(str(row.get("backbone")))
-    if frame is not None and not _missing(row, LTS_FIELDS):
-        return _lts(row, frame)
-    if not _missing(row, HWGPT_FIELDS):
-        return _hwgpt(row)
-    return None if _missing(row, GEMSTONES_FIELDS) else _gemstones(row)
+    return None if frame is None or _missing(row) else _lts(row, frame)
 
 
 def missing_fields(row: Row) -> tuple[str, ...]:
-    """Names the missing fields of the closest form of description; `architecture` if the row has none of its fields."""
-    own = {
-        LTS_FIELDS: ("backbone", "d_model", "d_inner"),
-        HWGPT_FIELDS: ("embed_dim", "mlp_ratio"),
-        GEMSTONES_FIELDS: GEMSTONES_FIELDS,
-    }
-    nearest = min(own, key=lambda fields: len(_missing(row, fields)))
-    return _missing(row, nearest) if any(row.get(name) is not None for name in own[nearest]) else ("architecture",)
+    """Names the missing fields of LTS's logs; `architecture` if the row has none of the logs' own fields."""
+    return _missing(row) if any(row.get(name) is not None for name in ("backbone", "d_inner")) else ("architecture",)
 
 
-def _missing(row: Row, fields: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name for name in fields if row.get(name) is None)
+def _missing(row: Row) -> tuple[str, ...]:
+    return tuple(name for name in LTS_FIELDS if row.get(name) is None)
 
 
 def _lts(row: Row, frame: str) -> Architecture:
@@ -223,61 +210,14 @@ def _lts(row: Row, frame: str) -> Architecture:
         embedding["d_embed"] = _integer_in(row, "d_embed")
     else:
         embedding.pop("d_embed", None)
-    blocks = _blocks(row, "d_inner", 1)
+    blocks = _blocks(row)
     return Architecture.parse(
         {**described, "d_model": _integer_in(row, "d_model"), "embedding": embedding, "blocks": blocks}
     )
 
 
-def _hwgpt(row: Row) -> Architecture:
-    """Returns the decoder in a row of HW-GPT-Bench (arXiv 2405.10299): heads of 64, inner width mlp_ratio·embed_dim.
-
-    Blocks and widths are correct; rotary positions and parallel residuals of the real model are left out.
-    """
-    width = _integer_in(row, "embed_dim")
-    return Architecture.parse(
-        {
-            "d_model": width,
-            "positions": {"kind": "learned", "length": 1024},
-            "embedding": {"vocab_size": 50254},
-            "blocks": _blocks(row, "mlp_ratio", width, d_head=64),
-        }
-    )
-
-
-def _gemstones(row: Row) -> Architecture:
-    """Returns the decoder in a row of the Gemstones (arXiv 2502.06857).
-
-    Heads have width 128, with half as many (rounded down) key/value heads; the gated inner width is 4 times d_model;
-    RMSNorm, rotary positions, untied embeddings of 50,304 tokens.
-    """
-    width, heads = _integer_in(row, "width"), _integer_in(row, "width") // 128
-    if width % 128 or heads < 2:
-        raise InvalidInput(
-            f"width is {width}: the Gemstones have at least two heads of 128",
-            field="width",
-            value=width,
-            allowed="a multiple of 128, at least 256",
-        )
-    layer = [
-        {"kind": "attention", "n_head": heads, "n_kv_head": heads // 2, "bias": "none"},
-        {"kind": "feed_forward", "d_inner": 4 * width, "gated": True, "bias": False},
-    ]
-    return Architecture.parse(
-        {
-            "d_model": width,
-            "positions": {"kind": "rotary"},
-            "norm_kind": "rms",
-            "activation": "gelu_tanh",
-            "embedding": {"vocab_size": 50304},
-            "output": {"kind": "tokens", "tied": False},
-            "blocks": layer * _integer_in(row, "depth"),
-        }
-    )
-
-
-def _blocks(row: Row, inner: str, unit: int, **attention: int) -> list[dict[str, Any]]:
-    """Returns the blocks, attention and feed-forward per layer; inner widths are the column `inner` times `unit`."""
+def _blocks(row: Row) -> list[dict[str, Any]]:
+    """Returns the blocks, attention and feed-forward per layer."""
     layers = _integer_in(row, "n_layer")
     if layers > MAX_BLOCKS:
         raise InvalidInput(
@@ -285,19 +225,14 @@ def _blocks(row: Row, inner: str, unit: int, **attention: int) -> list[dict[str,
         )
     return [
         block
-        for n_head, width in zip(_per_layer(row, "n_head", layers), _per_layer(row, inner, layers), strict=True)
-        for block in (
-            {"kind": "attention", "n_head": n_head, **attention},
-            {"kind": "feed_forward", "d_inner": width * unit},
-        )
+        for n_head, d_inner in zip(*(_per_layer(row, name, layers) for name in ("n_head", "d_inner")), strict=True)
+        for block in ({"kind": "attention", "n_head": n_head}, {"kind": "feed_forward", "d_inner": d_inner})
     ]
 
 
 def _per_layer(row: Row, name: str, layers: int) -> list[int]:
-    """Returns a number per layer; the cell has a list, one number for all layers, or numbers joined by hyphens."""
+    """Returns a number per layer; the cell has a list, or one number for all layers."""
     value = row[name]
-    if isinstance(value, str):
-        value = value.strip("[] ").replace(",", "-").split("-")
     if not isinstance(value, list):
         return [_integer(value, name)] * layers
     if len(value) < layers:

@@ -78,7 +78,7 @@ def trained_models(rows: Sequence[Row], quality: Quality) -> TrainedModels:
             raise InvalidInput(
                 f"row {number} does not describe a model: {', '.join(missing)} is missing",
                 field=_field(number, missing[0]),
-                allowed="an architecture, the columns of LTS's logs, or those of HW-GPT-Bench",
+                allowed="an architecture, or the columns of LTS's logs",
             )
         architectures.append(architecture)
         logs.append(_log_perplexity(number, row, quality))
