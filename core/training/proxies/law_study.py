@@ -94,7 +94,8 @@ def fit(models: TrainedModels, origin: Origin, prior: ScalingLaw | None = None) 
     if models.log_tokens is not None:
         notes.append("all models were trained on equally many tokens: the scaling law is valid for this budget only")
     law = fit_table(models.shapes, models.log_perplexity, origin, prior)
-    shapes, reached = models.once
+    once = models.take(models.first)
+    shapes, reached = once.shapes, once.log_perplexity
     learnt = set() if prior is None else set(map(tuple, prior.study.inputs.tolist()))
     described = zip(models.architectures, rounded_features(models.shapes).tolist(), strict=True)
     seen = len({architecture.digest for architecture, row in described if tuple(row) in learnt})

@@ -37,11 +37,6 @@ class TrainedModels:
         return own_trainings(law, self.shapes, self.log_tokens, self.log_perplexity, names)
 
     @property
-    def once(self) -> tuple[Shapes, NDArray[np.float64]]:
-        """Returns a pair, shapes and ln perplexity of the models, without repeated trainings."""
-        return self.shapes.take(self.first), self.log_perplexity[self.first]
-
-    @property
     def note(self) -> str:
         """Returns a note on rows that repeat a training or a model; empty if there are no such rows."""
         trainings, different = len(self.first), len({architecture.digest for architecture in self.architectures})

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from edgefront.core.nn.context import Context
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.nn.weights import load
 from edgefront.core.search.supernet_settings import BLOCK_TYPES, LETTERS, BlockType, LatencyTerm, SupernetSettings
 
 
@@ -85,9 +84,6 @@ class Supernet(LanguageModel):
     @contextmanager
     def mixed(self, mixture: Tensor) -> Iterator[None]:
         """Context manager in which forward passes use `mixture`, [layers, 3]; gradients flow into the mixture."""
-        layers = self.settings.layers
-        if mixture.shape != (layers, len(BLOCK_TYPES)):
-            raise ValueError(f"a mixture of this supernet is [{layers}, {len(BLOCK_TYPES)}], not {list(mixture.shape)}")
         before, self._mixture = self._mixture, mixture.unbind(0)
         try:
             yield
@@ -95,26 +91,10 @@ class Supernet(LanguageModel):
             self._mixture = before
 
     def _through_blocks(self, hidden: Tensor, context: Context, first: int = 0) -> Tensor:
-        if self._mixture is None:
-            raise RuntimeError("a pass of a supernet needs a mixture: with supernet.mixed(m): …")
+        assert self._mixture is not None, "a pass needs `with supernet.mixed(m): …`"
         for layer, weights in enumerate(self._mixture):
             attention, feed_forward, identity = weights.unbind(0)
             attended = self.blocks[2 * layer](hidden, f"blocks.{2 * layer}", context)
             fed = self.blocks[2 * layer + 1](hidden, f"blocks.{2 * layer + 1}", context)
             hidden = attention * attended + feed_forward * fed + identity * hidden
         return hidden
-
-    def stack(self, letters: str) -> LanguageModel:
-        """Returns a separate model of these blocks, one letter per layer, with copies of the blocks' weights."""
-        architecture = self.settings.architecture(letters, self.architecture.embedding.vocab_size)
-        parameters = dict(self.named_parameters())
-        model = LanguageModel(architecture)
-        blocks = [2 * layer + LETTERS.index(letter) for layer, letter in enumerate(letters) if letter != "i"]
-        copies = {}
-        for name, _ in model.named_parameters():
-            source = name
-            if name.startswith("blocks."):
-                _, index, rest = name.split(".", 2)
-                source = f"blocks.{blocks[int(index)]}.{rest}"
-            copies[name] = parameters[source].detach().clone()
-        return load(model, copies)
