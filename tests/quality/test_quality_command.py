@@ -150,7 +150,7 @@ def test_a_prediction_says_of_what_it_is_as_far_as_its_law_does(stated: dict[str
 
 def test_a_law_is_judged_without_the_rows_of_the_table() -> None:
     both = result_of("proxy", "study", LTS, "--proxy", "quality_law", "--by", "backbone")
-    for backbone, least in (("gpt2", 0.75), ("txl", 0.75)):
+    for backbone, least in (("gpt2", 0.8), ("txl", 0.55)):
         found = both[backbone]
         assert found["own_data"]["left_out"] == 200
         assert found["proxies"][0]["models"] == 200
