@@ -106,12 +106,6 @@ class Evaluated:
     predicted: Predicted | None = None
     """The prediction that was stored when the candidate was proposed."""
 
-    def __post_init__(self) -> None:
-        if self.state not in tuple(CandidateState):
-            raise ValueError(f"{self.id} must have one of the states {', '.join(CandidateState)}, not {self.state!r}")
-        if self.state == CandidateState.MEASURED and (self.latency_ms is None or self.memory_bytes is None):
-            raise ValueError(f"{self.id} is measured, so latency_ms and memory_bytes must be given")
-
 
 @dataclass(frozen=True)
 class Incumbent:

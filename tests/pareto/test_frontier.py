@@ -172,11 +172,3 @@ def test_the_same_difference_is_judged_by_its_share() -> None:
     quicker = (-math.log(33.0), 9.0, 1000.0)
     assert law.frontier([better, quicker], ["b", "a"]).tolist() == [True, True]
     assert law.frontier([better, better], ["b", "a"]).tolist() == [False, True], "of equal ones the lower digest"
-
-
-@pytest.mark.parametrize("wrong", [-0.01, 0.5, float("nan")])
-def test_an_epsilon_that_makes_no_sense_and_a_latency_of_nothing_are_refused(wrong: float) -> None:
-    with pytest.raises(ValueError, match="epsilon must be at least 0 and below"):
-        Dominance(wrong)
-    with pytest.raises(ValueError, match="positive"):
-        Dominance(0.01).frontier([(1.0, 0.0, 1.0)], ["a"])

@@ -25,7 +25,7 @@ from edgefront.core.architectures.cost.costs import costs
 from edgefront.core.architectures.parameters import count
 from edgefront.core.architectures.space import SearchSpace
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.search.interface import AUDIT, PREDICTED, Algorithm, Evaluated, Snapshot, generator
+from edgefront.core.search.interface import AUDIT, PREDICTED, Algorithm, Snapshot, generator
 from edgefront.core.search.registry import ALGORITHMS, make
 
 pytestmark = pytest.mark.slow
@@ -256,12 +256,3 @@ def test_wrong_settings_are_named(name: str, wrong: dict[str, Any], field: str) 
     with pytest.raises(InvalidInput) as caught:
         make(name, wrong, LTS_GPT2)
     assert caught.value.field == field
-
-
-@pytest.mark.parametrize("state", ["done", ""])
-def test_results_are_checked(state: Any) -> None:
-    (proposal, *_) = make_small("random").ask(0, 0, Snapshot())
-    with pytest.raises(ValueError, match="state"):
-        replace(measured(proposal, 0, 0), state=state)
-    with pytest.raises(ValueError, match="latency_ms"):
-        Evaluated("a", {}, "d", "measured", 1.0, None, 1, 0)

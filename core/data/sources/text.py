@@ -24,18 +24,6 @@ Tick = Callable[[int], None]
 _BLOCK_CHARACTERS = 1 << 16
 _MAX_WORD = 1 << 20
 """Maximum length of a run of characters without white space; longer runs are cut."""
-_COMPRESSED = {
-    b"\x1f\x8b": "gzip",
-    b"PK\x03\x04": "zip",
-    b"\x28\xb5\x2f\xfd": "Zstandard",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ": "xz",
-}
-_OTHERS = {
-    b"PAR1": "is Parquet: write its rows as JSON lines first",
-    b"\xff\xfe": "seems to be UTF-16: convert it first",
-    b"\xfe\xff": "seems to be UTF-16: convert it first",
-}
 
 
 @dataclass(frozen=True)
@@ -215,13 +203,8 @@ def decoded(part: FilePart, tick: Tick) -> Iterator[str]:
 
 
 def not_utf8(path: Path, offset: int) -> InvalidInput:
-    """Returns the error for a file that is not text, with a guess at the file's format."""
-    with path.open("rb") as file:
-        head = file.read(8)
-    packed = next((name for magic, name in _COMPRESSED.items() if head.startswith(magic)), None)
-    other = next((what for magic, what in _OTHERS.items() if head.startswith(magic)), None)
-    guess = f"; it is compressed with {packed}: decompress it first" if packed else f"; it {other}" if other else ""
-    return _wrong(path, f"{path} is not UTF-8 at byte {offset:,}{guess}", "UTF-8 text")
+    """Returns the error for a file that is not text."""
+    return _wrong(path, f"{path} is not UTF-8 at byte {offset:,}", "UTF-8 text, neither compressed nor Parquet")
 
 
 def _wrong(path: Path, detail: str, allowed: str) -> InvalidInput:

@@ -35,15 +35,12 @@ class Baseline:
     """Latency and memory of the measured stock models (baselines) as curves over the proxy, linear between two depths.
 
     Args:
-        points: rows of (proxy, latency_ms, memory_bytes), in any order; rows of equal proxy are averaged. Raises
-            ValueError if there are no rows.
+        points: rows of (proxy, latency_ms, memory_bytes), in any order; rows of equal proxy are averaged.
         half_widths_ms: half of the 95 % interval of each latency; NaN if unknown, None if all are unknown.
     """
 
     def __init__(self, points: ArrayLike, half_widths_ms: ArrayLike | None = None) -> None:
-        rows = _rows(points)
-        if not len(rows):
-            raise ValueError("a baseline needs at least one measured depth")
+        rows = checked_points(points)
         proxies, place = np.unique(rows[:, 0], return_inverse=True)
         counts = np.bincount(place)
 
@@ -106,9 +103,7 @@ def reference(points: ArrayLike) -> dict[str, float]:
         `proxy_scale` is the largest proxy of a baseline. `proxy` is 0; if the least proxy is 0 or less, `proxy` is a
         tenth of the range below the least proxy. `latency_ms` and `memory_bytes` are a tenth above the largest.
     """
-    rows = _rows(points)
-    if not len(rows):
-        raise ValueError("a reference point needs at least one measured baseline")
+    rows = checked_points(points)
     low, high = float(rows[:, 0].min()), float(rows[:, 0].max())
     return {
         "proxy": 0.0 if low > 0 else low - (MARGIN - 1.0) * (high - low or abs(low) or 1.0),
@@ -155,7 +150,7 @@ def summary(
         half_widths_ms: half of the 95 % interval of each latency; NaN if unknown, None if all are unknown.
         own: whether the baseline is the user's model.
     """
-    rows = _rows(frontier)
+    rows = checked_points(frontier)
     widths = _half_widths(half_widths_ms, len(rows))
     best = baseline.proxies[1]
     ratios, memory = [], []
@@ -236,14 +231,4 @@ def _ratio(value: float, better: str, worse: str, interval: str = "") -> str:
 
 
 def _half_widths(given: ArrayLike | None, count: int) -> NDArray[np.float64]:
-    widths = np.full(count, np.nan) if given is None else np.asarray(given, dtype=np.float64)
-    if widths.shape != (count,):
-        raise ValueError(f"{count} points must have {count} half-widths, not {widths.shape}")
-    return widths
-
-
-def _rows(points: ArrayLike) -> NDArray[np.float64]:
-    array = checked_points(points)
-    if (array[:, 1:] <= 0).any():
-        raise ValueError("latency and memory must be positive")
-    return array
+    return np.full(count, np.nan) if given is None else np.asarray(given, dtype=np.float64)

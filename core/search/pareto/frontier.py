@@ -28,8 +28,6 @@ from numpy.typing import ArrayLike, NDArray
 Points = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-MAX_EPSILON = 0.5
-"""Upper bound of ε. Above this bound, clearly different models would count as equal."""
 _BELOW_ALL = 750.0
 """A number greater than -ln(x) for every positive float x."""
 _HIGHER_IS_BETTER = (1.0, -1.0, -1.0)
@@ -90,18 +88,13 @@ class Dominance:
     logarithmic: bool = False
     """Whether the proxy of each point is already a logarithm."""
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.epsilon < MAX_EPSILON:
-            raise ValueError(f"epsilon must be at least 0 and below {MAX_EPSILON}, not {self.epsilon}")
-
     def frontier(
         self, points: Sequence[Sequence[float]], digests: Sequence[str], exact: Sequence[Sequence[float]] = ()
     ) -> Mask:
         """(n,) mask of the points (n, 3) on the frontier.
 
         `digests` break ties in a box. `exact` (n, k) are k further objectives to maximise; every difference in these
-        objectives counts. Raises ValueError if a point is not finite or, if ε is above 0, a latency or memory is not
-        positive.
+        objectives counts. Raises ValueError if a point is not finite.
         """
         checked = checked_points(points)
         further = np.asarray(exact, dtype=np.float64).reshape(len(checked), -1 if len(exact) else 0)
@@ -122,8 +115,6 @@ class Dominance:
 
     def _places(self, points: Points) -> Points:
         """(n, 3) coordinates of the points in units of boxes; higher is better."""
-        if (points[:, 1:] <= 0).any():
-            raise ValueError("latency and memory must be positive")
         # Logarithms one by one, because the final digit of an array's logarithms may depend on the array's length.
         proxies = points[:, 0].tolist()
         if not self.logarithmic:

@@ -80,16 +80,16 @@ def fit(models: TrainedModels, origin: Origin, prior: ScalingLaw | None = None) 
     if prior is None and models.log_tokens is not None:
         shared = own_data_law(origin.family)
         prior = shared if shared is not None and shared.study.budgets else None
-    if prior is not None and not isinstance(prior.study.prior, LengthScales):
-        return _refined(models, origin, prior, budgets)
-    family = origin.family or "several or unknown families"
-    if budgets:
+    if budgets and (prior is None or not prior.study.budgets):
+        family = origin.family or "several or unknown families"
         named = f"prior: {prior.origin.name} has" if prior else f"tokens: scaling laws of {family} have"
         raise InvalidInput(
             f"{named} one budget, but the table's models were trained on different numbers of tokens",
             field="prior" if prior else "tokens",
             allowed="models that were trained on equally many tokens, or decoders that own-data-llama covers",
         )
+    if prior is not None and not isinstance(prior.study.prior, LengthScales):
+        return _refined(models, origin, prior)
     notes = []
     if models.log_tokens is not None:
         notes.append("all models were trained on equally many tokens: the scaling law is valid for this budget only")
@@ -111,7 +111,7 @@ def fit(models: TrainedModels, origin: Origin, prior: ScalingLaw | None = None) 
     return Fitted(law, prediction_accuracy(reached, predicted), tuple(notes))
 
 
-def _refined(models: TrainedModels, origin: Origin, prior: ScalingLaw, budgets: bool) -> Fitted:
+def _refined(models: TrainedModels, origin: Origin, prior: ScalingLaw) -> Fitted:
     name = prior.origin.name
     if prior.own is not None:
         raise InvalidInput(
@@ -126,13 +126,6 @@ def _refined(models: TrainedModels, origin: Origin, prior: ScalingLaw, budgets: 
             field="prior",
             value=name,
             allowed="a table with a column tokens",
-        )
-    if budgets and not prior.study.budgets:
-        raise InvalidInput(
-            f"prior: {name} has one budget, but the table's models were trained on different numbers of tokens",
-            field="prior",
-            value=name,
-            allowed="models that were trained on equally many tokens, or a scaling law that depends on training tokens",
         )
     models = models.take(models.first)
     if not prior.study.budgets:
