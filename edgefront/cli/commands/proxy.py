@@ -52,7 +52,7 @@ class ScoreOptions:
         str | None,
         typer.Option(
             metavar="NAME_OR_FILE",
-            help="Law of quality_law. Default: the law of the model's family that knows most of the models.",
+            help="Law of quality_law. Default: the law of the models' family.",
         ),
     ] = None
 
