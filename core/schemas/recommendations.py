@@ -181,6 +181,8 @@ class ChoicesView(View):
     runners_up: tuple[OtherChoiceView, ...] = ()
     frontier: tuple[ChoiceView, ...] = ()
     """Frontier by descending score; the objectives are score, bits per weight, latency and peak memory."""
+    others: tuple[ChoiceView, ...] = ()
+    """Every other measured combination by descending score, within the limits or not."""
     nearest: ChoiceView | None = None
     """The combination nearest to the limits, if none is within."""
     moves: tuple[LimitMove, ...] = ()

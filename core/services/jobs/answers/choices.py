@@ -86,6 +86,7 @@ class AnswerInputs:
         best = order[0] if order else None
         others = recommendation.runners_up(best, order[1:], recommendation.PUBLISHED_RUNNERS_UP) if best else ()
         frontier = recommendation.published_frontier(order, Dominance(self.request.epsilon))
+        named = {option.id for option in (best, *others, *frontier) if option is not None}
         # Used only if no model is within the limits, for the sentence and the nearest models.
         fallback = recommendation.recommend([] if best else options, limits, "published_score")
         table = score_tables()[self.space.score.table]
@@ -114,6 +115,12 @@ class AnswerInputs:
                 if best is not None
             ),
             frontier=tuple(by_id[option.id] for option in frontier),
+            others=tuple(
+                sorted(
+                    (choice for choice in self.choices if choice.candidate.id not in named),
+                    key=lambda choice: (-choice.score, choice.model, choice.bits),
+                )
+            ),
             nearest=None if fallback.nearest is None else by_id[fallback.nearest.id],
             moves=tuple(
                 LimitMove(limit=move.limit, to=move.to, candidate_id=move.option.id) for move in fallback.moves

@@ -8,7 +8,7 @@ import { shapeOf } from "../shared/shape.js";
 
 const STYLES = ["frontier", "baseline", "recommended", "info", "good", "bad", "warn", "dominated"];
 const SYMBOLS = ["circle", "diamond", "square", "triangle-up", "cross", "star", "pentagon", "x"];
-const SETTINGS = plotSettings("flat", "edgefront-comparison");
+const SETTINGS = plotSettings("flat");
 
 /** The look of the target at this place: its colour's name, and the symbol in Plotly and in words. */
 export const styleOf = (index) => ({ ink: STYLES[index % STYLES.length], symbol: SYMBOLS[index % SYMBOLS.length] });

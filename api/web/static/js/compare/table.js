@@ -39,11 +39,14 @@ function measuredCells(one, targets) {
       ? element("a", { href: `/jobs/${encodeURIComponent(job)}/candidates/${encodeURIComponent(here.candidate_id)}`, text })
       : element("span", { title: here.predicted ? "predicted from what was measured there" : "measured by another job", text });
     return [
-      element("td", { class: `number${here.on_frontier ? " member" : ""}` }, shown, element("span", { class: "under", text: difference(here.latency_ms, first?.latency_ms) })),
+      element("td", { class: `number${here.on_frontier ? " member" : ""}` }, shown, element("span", { class: "under", text: isWithin(here, first) ? "no sure difference" : difference(here.latency_ms, first?.latency_ms) })),
       element("td", { class: "number" }, `${here.predicted ? "≈ " : ""}${megabytes(here.memory_bytes)}`, element("span", { class: "under", text: difference(here.memory_bytes, first?.memory_bytes) })),
     ];
   });
 }
+
+/** Whether the intervals of two latencies allow that there is no difference. */
+const isWithin = (here, first) => first && Math.abs(here.latency_ms - first.latency_ms) <= Math.hypot(here.latency_half_width_ms ?? 0, first.latency_half_width_ms ?? 0);
 
 function sorted(architectures, columns, sort) {
   const [name, down] = [(sort ?? FIRST_SORT).replace(/^-/, ""), sort?.startsWith("-")];

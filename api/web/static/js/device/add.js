@@ -3,6 +3,7 @@
 import { Away, patiently, pause, Refused, request } from "../shared/api.js";
 import { byId, element, setNotice, setText } from "../shared/dom.js";
 import { count } from "../shared/format.js";
+import { copyText } from "../shared/share.js";
 import { addressOf, agentCommand, isLoopback, needsInsecure, parseAddress } from "./command.js";
 
 const LOOK_AGAIN_MS = 2000;
@@ -16,7 +17,7 @@ export class AddDevice {
       event.preventDefault();
       this.#makeToken();
     });
-    byId("add-copy").addEventListener("click", () => this.#copy());
+    byId("add-copy").addEventListener("click", (event) => copyText(event.currentTarget, byId("add-command").textContent));
     byId("add-close").addEventListener("click", () => byId("adding").close());
     byId("adding").addEventListener("close", () => (this.token = null)); // Nobody waits for it any more.
     for (const name of ["add-address", "add-name"]) byId(name).addEventListener("input", () => this.#write());
@@ -120,13 +121,6 @@ export class AddDevice {
     setNotice(byId("add-state"), `Connected: ${device.name}. ${device.facts.cpu}, ${count(device.facts.cores, "core")}; it measures with ${runtimes}.`, "good");
     byId("add-link").replaceChildren(element("a", { href: `/devices/${encodeURIComponent(device.id)}`, text: `Show ${device.name}` }));
     this.onAdded();
-  }
-
-  async #copy() {
-    getSelection().selectAllChildren(byId("add-command"));
-    // Without TLS a page has no clipboard; then the command is selected, to be copied by hand.
-    const copied = await navigator.clipboard?.writeText(byId("add-command").textContent).then(() => true, () => false);
-    setText(byId("add-copy"), copied ? "Copied" : "Selected: copy it now");
   }
 
   async #tried(work) {

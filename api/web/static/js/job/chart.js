@@ -20,12 +20,13 @@ export class FrontierChart {
     this.node = node;
     this.legend = legend;
     this.onPick = onPick;
-    this.onZoom = debounced(() => this.drawn === "flat" && onZoom(flat.windowOf(this.node)), ZOOMED_MS);
+    this.onZoom = debounced(() => this.drawn === "flat" && onZoom(this.time.name === "latency_ms" ? flat.windowOf(this.node) : null), ZOOMED_MS);
     this.near = new NearBars(node);
     this.measured = null; // group → number of candidates, where not all are among the points
     this.kind = "flat"; // or "solid"
     this.quality = null; // one of `qualitiesOf`
     this.limits = {};
+    this.time = flat.timeOf({});
     this.recommended = null; // id of the candidate that is marked as such
     this.trained = null; // or the ids of the trained models' frontier: these alone, by perplexity
     this.baseline = "Baseline"; // what the legend calls it
@@ -100,9 +101,9 @@ export class FrontierChart {
 
   async #plot(loaded, groups, selectedId) {
     const kind = KINDS[this.kind];
-    const { quality, limits, recommended } = this;
+    const { quality, time, limits, recommended } = this;
     const points = [...groups.values()].flat();
-    const view = { quality, limits, recommended, selected: selectedId, describe: hoverOnce, points, hasMany: points.length > MANY };
+    const view = { quality, time, limits, recommended, selected: selectedId, describe: hoverOnce, points, hasMany: points.length > MANY };
     if (this.kind === "solid") this.camera = this.node.layout?.scene?.camera ?? this.camera ?? solid.firstCamera(this.node);
     groups.get("baseline").sort((a, b) => quality.value(a) - quality.value(b));
     this.drawn = this.kind;
@@ -221,7 +222,7 @@ export class FrontierChart {
     event.preventDefault();
     const [candidates, selected] = this.last;
     const frontier = candidates.filter((each) => isMeasured(each) && this.quality.value(each) !== null && this.#groupOf(each) === "frontier");
-    const next = flat.neighbour(frontier, selected, step);
+    const next = flat.neighbour(frontier, selected, step, this.time);
     if (next) this.onPick(next.id);
   }
 }

@@ -1,8 +1,10 @@
 // The answer of a job among published models: one table over all its targets, how to get the recommended model, and the rest of the list.
 
-import { byId, element, setText } from "../shared/dom.js";
-import { latency, megabytes, millions, milliseconds, whole } from "../shared/format.js";
+import { byId, element, fillRows, setCoded, setText } from "../shared/dom.js";
+import { latency, megabytes, millions, whole } from "../shared/format.js";
 import { markOf } from "../shared/mark.js";
+import { candidateAddress } from "../shared/shape.js";
+import { isBeyond } from "./flat.js";
 
 /** Shows a ChoicesView. */
 export function showChoices(view) {
@@ -21,10 +23,13 @@ export function showChoices(view) {
     ...each.runners_up.map(({ choice, trade }) => ["Runner-up", choice, trade]),
     ...each.frontier.map((choice) => ["Frontier", choice, "–"]),
     ["Nearest", each.nearest, "–"],
+    ...each.others.map((choice) => [isBeyond(choice.candidate, each.limits) ? "Beyond the limits" : "Measured", choice, "–"]),
   ]) if (choice && !rows.has(choice.candidate.id)) rows.set(choice.candidate.id, row(name, each.device, choice, trade));
-  byId("choices-table").tBodies[0].replaceChildren(...rows.values());
+  const generates = every.some((each) => [each.recommended, ...each.others].some((choice) => choice?.candidate.token_ms != null));
+  byId("choices-table").className = `stacks ${generates ? "without-latency" : "without-first-token without-token"}`;
+  fillRows(byId("choices-table"), [...rows.values()]);
   byId("choices-others").hidden = rows.size === 0;
-  setText(byId("choices-measured"), view.measured);
+  setCoded(byId("choices-measured"), view.measured);
   setText(byId("choices-commands"), every.flatMap((each) => each.commands).join("\n"));
   byId("choices-get").hidden = every.every((each) => each.commands.length === 0);
   byId("choices-own").hidden = view.own === null;
@@ -38,17 +43,14 @@ export function showChoices(view) {
 
 function row(name, device, choice, trade) {
   const { candidate, kv_cache: cache } = choice;
+  const time = (name) => element("td", { class: `number ${name}` }, latency(candidate[`${name}_ms`.replace("-", "_")], candidate[`${name}_half_width_ms`.replace("-", "_")]), ...(name === "first-token" ? [] : markOf(candidate)));
   return element("tr", { class: name === "Recommended" ? "recommended" : null },
     element("th", { scope: "row", text: device ? `${name}, ${device}` : name }),
-    element("td", { class: "wrap", text: choice.model }),
-    element("td", { text: choice.weights + (cache === null || cache === "f16" ? "" : `, cache ${cache}`) }),
-    element("td", { text: choice.runtime }),
+    element("td", { class: "wrap" }, element("a", { href: candidateAddress(candidate), text: choice.model }), element("span", { class: "under", text: choice.licence ?? "licence unknown" })),
+    element("td", {}, choice.weights + (cache === null || cache === "f16" ? "" : `, cache ${cache}`), element("span", { class: "under", text: choice.runtime })),
     element("td", { class: "number", text: String(choice.score) }),
-    element("td", { class: "number" }, latency(candidate.latency_ms, candidate.latency_half_width_ms), ...markOf(candidate)),
-    element("td", { class: "number", text: milliseconds(candidate.first_token_ms) }),
-    element("td", { class: "number", text: milliseconds(candidate.token_ms) }),
+    ...["latency", "first-token", "token"].map(time),
     element("td", { class: "number", text: megabytes(candidate.memory_bytes) }),
-    element("td", { text: choice.licence ?? "unknown" }),
     element("td", { class: "wrap wide", text: trade }));
 }
 

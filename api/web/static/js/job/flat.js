@@ -7,8 +7,8 @@ import { plotSettings } from "../shared/plot.js";
 const MB = 1e6;
 const [LEAST, MOST] = [5, 20]; // diameters in pixels
 
-export const SETTINGS = plotSettings("flat", "edgefront-frontier");
-export const HELP = "Drag to zoom, double-click to see all again. Click a point to select it; with the keyboard, left and right select along the frontier. Bars are 95 % intervals; of more than 50 points those near the pointer have them. Better candidates are further up and further to the left.";
+export const SETTINGS = plotSettings("flat");
+export const HELP = "The line joins the models that no faster one of the frontier beats; the others are on it for their memory. Drag to zoom, double-click to see all again. Click a point to select it; with the keyboard, left and right select along the frontier. Bars are 95 % intervals; of more than 50 points those near the pointer have them. Better candidates are further up and further to the left.";
 
 /** Peak memory in bytes → diameter: the area is in proportion, except of the smallest. */
 export function sizes(points) {
@@ -34,12 +34,13 @@ const STYLES = {
 
 /**
  * Traces for `groups` (name → points, in the order of drawing), then for the marked ones.
- * `view`: {points (of all groups), hasMany, quality, limits, recommended, selected (ids), describe (point → text)}.
+ * `view`: {points (of all groups), hasMany, quality, time, limits, recommended, selected (ids), describe (point → text)}.
  */
 export function traces(groups, view) {
   const { points } = view;
   const { diameter } = sizes(points);
   const drawn = [...groups].map(([name, found]) => group(name, found, diameter, view));
+  const lines = [...groups].filter(([name]) => STYLES[name].line).map(([name, found]) => line(name, found, view));
   const mark = (uid, id, symbol, more) => {
     const marked = points.filter((point) => point.id === id);
     return {
@@ -48,24 +49,24 @@ export function traces(groups, view) {
       ...more,
     };
   };
-  const label = { mode: "markers+text", text: "recommended", textposition: `top ${sideOf(points, view.recommended)}`, textfont: { size: 13, color: colour("recommended") } };
-  return [...drawn, mark("recommended", view.recommended, "diamond-open", label), mark("selected", view.selected, "circle-open")];
+  const label = { mode: "markers+text", text: "recommended", textposition: `top ${sideOf(points, view)}`, textfont: { size: 13, color: colour("recommended") } };
+  return [...lines, ...drawn, mark("recommended", view.recommended, "diamond-open", label), mark("selected", view.selected, "circle-open")];
 }
 
 /** Where a label has room: towards the middle. */
-function sideOf(points, id) {
-  const [times, marked] = [points.map((point) => point.latency_ms), points.find((point) => point.id === id)];
+function sideOf(points, { time, recommended }) {
+  const [times, marked] = [points.map(time.value), points.find((point) => point.id === recommended)];
   const [least, most] = [Math.min(...times), Math.max(...times)];
-  const at = (marked?.latency_ms - least) / (most - least);
+  const at = (marked && time.value(marked) - least) / (most - least);
   if (at > 0.7) return "left";
   return at < 0.3 ? "right" : "center";
 }
 
-function base(uid, points, { quality, describe }) {
+function base(uid, points, { quality, time, describe }) {
   return {
     type: "scatter",
     uid,
-    x: points.map((point) => point.latency_ms),
+    x: points.map(time.value),
     y: points.map(quality.value),
     text: points.map(describe),
     customdata: points.map((point) => point.id),
@@ -73,14 +74,24 @@ function base(uid, points, { quality, describe }) {
   };
 }
 
-function group(name, found, diameter, view) {
+/** The line through a group; that of the frontier leaves out what only its memory keeps there. */
+function line(name, found, view) {
+  const { quality: { value, lowIsBetter }, time } = view;
+  let best = lowIsBetter ? Infinity : -Infinity;
+  const points = [...found].sort((a, b) => time.value(a) - time.value(b)).filter((point) => {
+    const isBetter = name !== "frontier" || (lowIsBetter ? value(point) < best : value(point) > best);
+    if (isBetter) best = value(point);
+    return isBetter;
+  });
+  return { ...base(`${name}-line`, points, view), mode: "lines", hoverinfo: "skip", hovertemplate: null, line: { width: 1.5, color: colour(name) } };
+}
+
+function group(name, points, diameter, view) {
   const style = STYLES[name];
   const ink = colour(style.colour);
-  const points = style.line ? [...found].sort((a, b) => a.latency_ms - b.latency_ms) : found;
   return {
     ...base(name, points, view),
-    mode: style.line ? "lines+markers" : "markers",
-    ...(style.line ? { line: { width: 1.5, color: ink } } : {}),
+    mode: "markers",
     marker: {
       size: points.map((point) => diameter(point.memory_bytes)),
       symbol: points.map((point) => `${style.symbol}${isTooLarge(point, view.limits) ? "-open" : ""}`),
@@ -96,9 +107,9 @@ function group(name, found, diameter, view) {
 export const BARRED = Object.keys(STYLES).filter((name) => STYLES[name].bars);
 
 /** A point's intervals, {half: of its latency, quality: [low, high]}; null beyond the limits, where points are faint. */
-export function interval(point, { quality, limits }) {
+export function interval(point, { quality, time, limits }) {
   if (isBeyond(point, limits)) return null;
-  return { half: point.latency_half_width_ms ?? 0, quality: quality.range(point) ?? [quality.value(point), quality.value(point)] };
+  return { half: time.half(point) ?? 0, quality: quality.range(point) ?? [quality.value(point), quality.value(point)] };
 }
 
 function bars(points, view, ink) {
@@ -126,7 +137,7 @@ function shown(values) {
   return { type: isLog ? "log" : "linear", autorangeoptions: { clipmin, clipmax } };
 }
 
-export function layout({ quality, limits, points }) {
+export function layout({ quality, time, limits, points }) {
   const [ink, soft, line] = [colour("ink"), colour("soft"), colour("line")];
   const isNarrow = matchMedia("(max-width: 560px)").matches;
   const [large, small] = isNarrow ? [11, 10] : [13, 11];
@@ -134,8 +145,8 @@ export function layout({ quality, limits, points }) {
     title: { text, font: { size: large, color: ink }, standoff: 8 }, tickfont: { size: small, color: soft },
     gridcolor: line, zeroline: false,
   });
-  const limit = limits.latency_ms;
-  const xaxis = { ...axis("latency (ms)"), ...shown(points.map((point) => point.latency_ms)) };
+  const limit = limits[time.name];
+  const xaxis = { ...axis(`${time.title} (ms)`), ...shown(points.map(time.value)), uirevision: time.name };
   const dash = { width: 1.5, dash: "dash", color: colour("outside") };
   return {
     uirevision: "kept", // What the reader zoomed outlives every redraw.
@@ -159,6 +170,14 @@ export function layout({ quality, limits, points }) {
   };
 }
 
+const TIMES = { latency_ms: "latency", token_ms: "each further token", first_token_ms: "first token" };
+
+/** The time that a chart is drawn by: the one that `limits` bound, else the latency. */
+export function timeOf(limits) {
+  const name = Object.keys(TIMES).find((each) => limits[each]) ?? "latency_ms";
+  return { name, title: TIMES[name], value: (point) => point[name], half: (point) => point[name.replace("_ms", "_half_width_ms")] };
+}
+
 /** What a drawn chart shows of its axes: {latency: [least, most], quality: [low, high]}, rising; null: all. */
 export function windowOf({ _fullLayout: { xaxis, yaxis } }) {
   if (xaxis.autorange && yaxis.autorange) return null;
@@ -166,9 +185,9 @@ export function windowOf({ _fullLayout: { xaxis, yaxis } }) {
   return { latency: rising(xaxis), quality: rising(yaxis) };
 }
 
-/** The frontier's candidate after (1) or before (-1) the selected one by latency; the first where none of them is selected. */
-export function neighbour(frontier, selected, step) {
-  const row = [...frontier].sort((a, b) => a.latency_ms - b.latency_ms);
+/** The frontier's candidate after (1) or before (-1) the selected one by its time; the first where none of them is selected. */
+export function neighbour(frontier, selected, step, time) {
+  const row = [...frontier].sort((a, b) => time.value(a) - time.value(b));
   const here = row.findIndex((point) => point.id === selected);
   return row[here < 0 ? 0 : Math.min(Math.max(here + step, 0), row.length - 1)];
 }

@@ -46,10 +46,10 @@ export class NearBars {
   }
 
   #bars(name, point, xaxis, yaxis) {
-    const [x, y] = [xaxis.d2p(point.latency_ms), yaxis.d2p(this.view.quality.value(point))];
+    const [x, y] = [xaxis.d2p(this.view.time.value(point)), yaxis.d2p(this.view.quality.value(point))];
     const ends = this.#isNear(x, y) || point.id === this.view.selected ? interval(point, this.view) : null;
     if (!ends) return [];
-    const at = point.latency_ms;
+    const at = this.view.time.value(point);
     const [quick, slow] = [Math.max(at - ends.half, at / 1000), at + ends.half].map((value) => xaxis.d2p(value)); // a logarithmic axis has no zero
     const [low, high] = ends.quality.map((value) => yaxis.d2p(value));
     const line = (x1, y1, x2, y2) => svg("line", { class: name, x1, y1, x2, y2 });

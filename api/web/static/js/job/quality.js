@@ -33,12 +33,12 @@ export class QualityChoice {
  * (null: not drawn), `range(point)` ([low, high] or null), `lowIsBetter`, and for
  * those of which the service has details `scale`, by which a value is its own over. `trained` is null or {perplexities: Map of id → value}.
  */
-export function qualitiesOf(proxy, candidates, trained) {
+export function qualitiesOf(request, candidates, trained) {
   const hasPredicted = candidates.some((candidate) => candidate.predicted?.perplexity);
   const predicted = byPrediction(candidates.map((candidate) => candidate.predicted));
-  const byLaw = proxy === "quality_law";
+  const byLaw = request.proxy === "quality_law";
   return [
-    ...(hasPredicted && byLaw ? [predicted] : []), byProxy(proxy, candidates[0]), ...(hasPredicted && !byLaw ? [predicted] : []),
+    ...(hasPredicted && byLaw ? [predicted] : []), byProxy(request, candidates[0]), ...(hasPredicted && !byLaw ? [predicted] : []),
     ...(trained ? [byTrained(trained.perplexities)] : []),
   ];
 }
@@ -64,9 +64,10 @@ function byTrained(perplexities) {
 }
 
 /** By the job's proxy, which is higher for better models. */
-export function byProxy(proxy, candidate) {
+export function byProxy({ proxy, space: { published } }, candidate) {
   const common = { name: "proxy", range: () => null, lowIsBetter: false, scale: proxy.endsWith("_parameters") ? 1e6 : 1 };
-  if (!proxy.endsWith("_parameters")) return { ...common, label: proxy, title: proxy, value: (point) => point.proxy };
+  const name = published ? published.score.slice(published.score.indexOf(":") + 1) : proxy;
+  if (!proxy.endsWith("_parameters")) return { ...common, label: name, title: name, value: (point) => point.proxy };
   const label = proxy === "decoder_parameters" ? parametersOf(candidate) : proxy.replace("_", " ");
   return { ...common, label, title: `${label} (M)`, value: (point) => point.proxy / 1e6 };
 }

@@ -7,7 +7,7 @@ import { plotSettings } from "../shared/plot.js";
 const EYE = { x: 1.2, y: -1.4, z: 0.5 };
 const TURN = Math.PI / 24;
 
-export const SETTINGS = plotSettings("solid", "edgefront-frontier");
+export const SETTINGS = plotSettings("solid");
 export const HELP = "Drag to turn, click a point to select it. Once the chart has the focus, scroll or pinch to zoom; with the keyboard: arrow keys, + and −, 0 to reset the view. Better candidates have lower latency, lower memory and are higher up.";
 
 const TURNING = 200; // Points of a group that are drawn while the chart is turned in software.

@@ -46,7 +46,7 @@ export function showTarget(target, job, candidate) {
     ...(limits.memory_mb ? [`at most ${limits.memory_mb} MB`] : []),
   ].join(" · "));
   setText(byId("baseline-name"), job.request.space.model ? "my model" : "the layer-scaled baseline");
-  setText(byId("parameters-name"), byProxy(job.request.proxy, candidate).label);
+  setText(byId("parameters-name"), byProxy(job.request, candidate).label);
   byId("encoder-note").hidden = candidate?.generates !== false;
   const [note, kind] = noteOf(target, job);
   showNote("target-note", note, kind, !kind && isEnded(target.state));

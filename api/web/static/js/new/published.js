@@ -50,7 +50,7 @@ export class Published {
   }
 
   async #show(onChange) {
-    byId("published-fields").hidden = !this.isChosen;
+    for (const field of document.querySelectorAll(".of-published")) field.hidden = !this.isChosen;
     byId("embedding-free").hidden = this.isChosen;
     for (const id of ["runtime", "candidates", "train-tokens"]) byId(id).closest("div").hidden = this.isChosen;
     if (this.isChosen) await this.#read();

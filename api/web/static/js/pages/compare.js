@@ -6,6 +6,7 @@ import { difference, showTable } from "../compare/table.js";
 import { Away, patiently, Refused, request, showAccount } from "../shared/api.js";
 import { byId, element, setNotice, setText } from "../shared/dom.js";
 import { MISSING, times, whole } from "../shared/format.js";
+import { copyText, savePicture } from "../shared/share.js";
 import { followSize, keepWheelFromUnfocused } from "../shared/plot.js";
 
 const MOST = 8;
@@ -28,6 +29,18 @@ function ratio(value, index, low = null, high = null) {
   return low === null ? `${times(value)} (${difference(value, 1)})` : `${times(value)} (${times(low)} to ${times(high)})`;
 }
 
+const isUnsure = ({ latency_ratio_low: low, latency_ratio_high: high }) => low !== null && low < 1 && high > 1;
+
+/** What the comparison says of a target against the first. */
+function verdict(target, index) {
+  const { target: name, latency_ratio: latency, latency_ratio_low: low, latency_ratio_high: high, memory_ratio: memory } = target;
+  const here = `${name} (${index + 1})`;
+  if (latency === null) return `${here} has no architecture in common with the first.`;
+  const range = low === null ? "not known how sure" : `${times(low)} to ${times(high)}`;
+  const says = isUnsure(target) ? `No sure difference in latency: ${here} takes ${range} that of the first` : `${here} takes ${times(latency)} the latency of the first (${range})`;
+  return `${says}${memory === null ? "" : `, and ${times(memory)} its peak memory`}.`;
+}
+
 function targetRow(target, index) {
   const { target_id: id, target: name, job_id: job, job_name: jobName, device, shared, latency_ratio: latency, latency_ratio_low: low, latency_ratio_high: high, memory_ratio: memory } = target;
   const button = (text, label, work, hidden = false) => element("button", { type: "button", class: "quiet", text, hidden, "aria-label": `${label} ${name} (${jobName})`, on: { click: work } });
@@ -36,7 +49,7 @@ function targetRow(target, index) {
     element("td", { class: "wrap" }, element("a", { href: `/jobs/${encodeURIComponent(job)}#${new URLSearchParams({ target: id })}`, text: jobName })),
     element("td", { class: "wrap", text: device }),
     element("td", { class: "wrap wide", text: measures(target) }),
-    element("td", { class: "number" }, ratio(latency, index, low, high), element("span", { class: "under", text: index === 0 ? "" : shared ? `${low !== null && low < 1 && high > 1 ? "no sure difference, " : ""}${whole(shared)} measured on both` : "by prediction" })),
+    element("td", { class: `number${isUnsure(target) ? " muted" : ""}` }, ratio(latency, index, low, high), element("span", { class: "under", text: index === 0 ? "" : shared ? `${isUnsure(target) ? "no sure difference, " : ""}${whole(shared)} measured on both` : "by prediction" })),
     element("td", { class: "number", text: ratio(memory, index) }),
     element("td", {}, button("First", "Make the first:", () => choose([id, ...chosen.targets.filter((each) => each !== id)]), index === 0),
       button("Remove", "Remove", () => choose(chosen.targets.filter((each) => each !== id)))));
@@ -47,6 +60,7 @@ function showTargets() {
   byId("targets").tBodies[0].replaceChildren(...targets.map(targetRow));
   byId("targets").hidden = targets.length === 0;
   byId("nothing").hidden = targets.length > 0;
+  setText(byId("verdict"), targets.slice(1).map((target, at) => verdict(target, at + 1)).join(" "));
   setText(byId("note"), view?.note ?? "");
   byId("comparison").hidden = targets.length === 0;
   offerTargets();
@@ -132,10 +146,11 @@ byId("adding").addEventListener("submit", (event) => {
   choose([...chosen.targets, byId("add-target").value]);
 });
 byId("everywhere").addEventListener("change", () => arrange({ everywhere: byId("everywhere").checked }));
-byId("copy").addEventListener("click", async () => {
-  const copied = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
-  setText(byId("copy"), copied ? "Copied" : "Copy it from the address bar");
-});
+byId("copy").addEventListener("click", (event) => copyText(event.currentTarget, [byId("verdict").textContent, location.href].join("\n")));
+for (const button of byId("pictures").children) button.addEventListener("click", () => savePicture(byId("chart"), button.dataset.format, {
+  title: "Frontiers", facts: [byId("verdict").textContent, new Date().toLocaleDateString("en-CA")],
+  names: new Map(view.targets.map(({ target_id: id, target, job_name: job, device }) => [id, `${target} on ${device} (${job})`])), filename: "edgefront-comparison",
+}));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => view && draw(view, marked, pick));
 
 async function start() {

@@ -5,6 +5,7 @@ import { Answer } from "../job/answer.js";
 import { TrainingBudget } from "../job/budget.js";
 import { Candidates, ChangedCandidates, factsOf, isMeasured } from "../job/candidates.js";
 import { FrontierChart } from "../job/chart.js";
+import { timeOf } from "../job/flat.js";
 import { showChoices } from "../job/choices.js";
 import { JobControl } from "../job/control.js";
 import { byId, debounced, setNotice, setText, throttled } from "../shared/dom.js";
@@ -16,6 +17,7 @@ import { LimitControls } from "../job/limits.js";
 import { showNote } from "../job/notes.js";
 import { loadPoints } from "../job/points.js";
 import { qualitiesOf, QualityChoice } from "../job/quality.js";
+import { offerSharing } from "../job/share.js";
 import { CandidateTable } from "../job/table.js";
 import { plotly } from "../shared/plot.js";
 import { withRoot } from "../shared/root.js";
@@ -50,6 +52,7 @@ let asked = 0; // questions for a recommendation; only the latest is answered
 const lost = (error) => setLive("lost", `${error.message}; trying again`);
 
 const chart = new FrontierChart(byId("chart"), byId("legend"), { onPick: pick, onZoom: zoom });
+offerSharing(chart);
 const table = new CandidateTable(byId("candidates"), path, candidates, {
   onPick: pick,
   onTrain: train,
@@ -105,6 +108,7 @@ function drawChartNow() {
   showQuality();
   chart.measured = candidates.measured;
   chart.limits = { ...targetNow().limits, ...limits.asked };
+  chart.time = timeOf(targetNow().limits);
   return chart.draw(candidates.all, selected);
 }
 
@@ -280,6 +284,7 @@ async function loadJob() {
 function showJob() {
   if (!job.targets.some((target) => target.id === chosen)) chosen = (job.targets.find(({ id: each }) => each === wanted.target) ?? opening()).id;
   candidates.turn(chosen);
+  document.body.classList.toggle("published", Boolean(job.request.space.published));
   chart.baseline = job.request.space.model ? "My model" : "Baseline";
   showHead(job);
   showTrust();
@@ -303,7 +308,7 @@ function showTrust() {
 function showQuality() {
   const scored = frontiers.get(chosen)?.trained ?? [];
   const perplexities = new Map(scored.map((score) => [score.candidate_id, score.perplexity]));
-  quality.offer(qualitiesOf(job.request.proxy, candidates.all, scored.length ? { perplexities } : null));
+  quality.offer(qualitiesOf(job.request, candidates.all, scored.length ? { perplexities } : null));
   const isTrained = quality.axis.name === "trained";
   const found = isTrained ? byTraining.get(chosen) : null;
   chart.quality = quality.axis;
@@ -447,6 +452,7 @@ async function start() {
   turnChart(wanted.chart === "3d" ? "solid" : "flat");
   showAccount();
   await loadJob(); // Its last event is read before the candidates: what happens between is heard again, not missed.
+  byId("candidates-card").open = !job.request.space.published; // The answer's table has them, with names.
   const after = job.last_event;
   await table.turn(chosen); // The rows first: beside the points they would take as long as those.
   await loadPointsOf(chosen);

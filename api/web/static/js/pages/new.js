@@ -156,7 +156,7 @@ function refuse(id, text) {
   setText(node, [node.textContent, text].filter(Boolean).join(" "));
   if (!id) return;
   byId(id).setAttribute("aria-invalid", true);
-  if (byId(id).closest("details")) byId(id).closest("details").open = true;
+  for (let folded = byId(id).closest("details"); folded; folded = folded.parentElement.closest("details")) folded.open = true;
 }
 
 /** The same by the path of what is refused, which stands at its field and not in the text, with what is allowed. */
@@ -175,7 +175,7 @@ async function estimate() {
   if (!isReadable()) return none(model.isChosen && !model.architecture && !byId("model").value ? "Choose the config.json of your model." : "Some fields cannot be read.");
   setText(byId("estimate-says"), "Estimating…");
   try {
-    const found = await patiently(() => request("/v1/jobs/estimate", { method: "POST", body: wanted() }));
+    const found = await patiently(() => request("/v1/jobs/estimate", { method: "POST", body: wanted() }), ({ message }) => question === asked && setText(byId("estimate-says"), `No estimate: ${message}; trying again.`));
     if (question === asked) show(found);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
@@ -327,6 +327,7 @@ async function readOrigin() {
     "From ", element("a", { href: `/jobs/${encodeURIComponent(id)}`, text: name }),
     `: what this form does not show (algorithm, proxy, seed, weights) is taken over${others.length ? `, and so ${others.length === 1 ? "is the other target" : `are the ${others.length} other targets`}` : ""}.`);
   byId("origin").hidden = false;
+  byId("more").open = true;
 }
 
 async function start() {

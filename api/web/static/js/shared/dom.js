@@ -35,6 +35,9 @@ export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
+/** Sets text whose `commands` stand between backticks. */
+export const setCoded = (node, text) => node.replaceChildren(...text.split("`").map((part, at) => (at % 2 ? element("code", { text: part }) : part)));
+
 /** Replaces the rows of a table, and hides it where there are none. A link in it that had the focus keeps it. */
 export function fillRows(table, rows) {
   const focused = table.contains(document.activeElement) && document.activeElement.getAttribute("href");

@@ -17,16 +17,16 @@ export function plotly() {
 }
 
 const BUTTONS = {
-  flat: [["toImage"], ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]],
-  solid: [["toImage"], ["zoom3d", "pan3d", "orbitRotation", "tableRotation"], ["resetCameraDefault3d"]],
-  none: [["toImage"]],
+  flat: [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]],
+  solid: [["zoom3d", "pan3d", "orbitRotation", "tableRotation"], ["resetCameraDefault3d"]],
+  none: [],
 };
 
 /**
- * Settings for a chart with axes ("flat"), a 3-D chart ("solid"), or one that nobody zooms ("none"); `filename` is its
- * picture's. Only the buttons that are listed exist: of those that Plotly adds by itself some lead to its makers' site.
+ * Settings for a chart with axes ("flat"), a 3-D chart ("solid"), or one that nobody zooms ("none"); with a `filename`
+ * a button saves its picture. Only the buttons that are listed exist: of those that Plotly adds by itself some lead to its makers' site.
  */
-export function plotSettings(kind, filename) {
+export function plotSettings(kind, filename = null) {
   return {
     displaylogo: false,
     responsive: true,
@@ -34,7 +34,7 @@ export function plotSettings(kind, filename) {
     showSendToCloud: false,
     plotlyServerURL: "",
     plotGlPixelRatio: Math.min(Math.max(devicePixelRatio, 1), 2), // Plotly would always draw four times as many pixels.
-    modeBarButtons: BUTTONS[kind],
+    modeBarButtons: [...(filename ? [["toImage"]] : []), ...BUTTONS[kind]],
     toImageButtonOptions: { filename, scale: 2 },
   };
 }
