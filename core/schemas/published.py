@@ -2,32 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, StrictInt
+from pydantic import Field, StrictInt, model_validator
 
 from edgefront.core.common.number_formats import KvCache, WeightFormat
 from edgefront.core.measurement.runtimes import Runtime
 from edgefront.core.schemas.messages import Request
 
-DEFAULT_SCORE = "mobilellm_r1_base:CommonSense Avg"
-"""Default score. Of the tables with models of 2024 and 2025, only this one has a benchmark of all its models."""
-
 ModelKind = Literal["base", "instruct", "any"]
+
+DEFAULT_SCORES: Mapping[ModelKind, str] = {
+    "base": "mobilellm_r1_base:CommonSense Avg",
+    "instruct": "open_llm_leaderboard_v2:IFEval",
+    "any": "open_llm_leaderboard_v2:MMLU-PRO",
+}
+"""Kind of model → default score: for base models the table of 2025 that has one benchmark of all its models; for
+assistants, and for both together, the table with most of them.
+"""
 
 
 class PublishedRequest(Request):
     """Filter of the catalogue of published models, and the score to rank by."""
 
-    score: Annotated[str, Field(min_length=1, max_length=200)] = DEFAULT_SCORE
-    """TABLE:BENCHMARK; values of two tables are never compared."""
-    kind: ModelKind = "any"
+    score: Annotated[str, Field(min_length=1, max_length=200)] = DEFAULT_SCORES["base"]
+    """TABLE:BENCHMARK; values of two tables are never compared. Default: that of the kind in `DEFAULT_SCORES`."""
+    kind: ModelKind = "base"
+    """Base models continue a text, instruct models answer as an assistant. Default: base, or any for a given score."""
     licence: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     """Licence in the catalogue, such as apache-2.0; `permissive`: licences that require attribution at most. Models
     with an unknown licence never match.
     """
     min_context: Annotated[StrictInt, Field(ge=1, le=1 << 31)] | None = None
     """Minimum context length in tokens; models with an unknown context length do not match."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_of_the_other(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        if "score" in value:
+            return {"kind": "any", **value}
+        kind = "base" if value.get("kind") not in tuple(DEFAULT_SCORES) else value["kind"]
+        return {"score": DEFAULT_SCORES[kind], **value}
 
 
 class Variants(Request):

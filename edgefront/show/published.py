@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edgefront.core.architectures.published import PublishedView, score_tables
+from edgefront.core.architectures.published import PublishedView, score_tables, stated_licence
 from edgefront.core.common.units import plain
 from edgefront.core.measurement.variants import formats_in_words
 from edgefront.core.schemas.recommendations import ChoicesView, ChoiceView, OtherModelView
@@ -29,7 +29,7 @@ def show_facts(model: PublishedView, console: Console) -> None:
     for name, field, value in (
         ("kind", "kind", model.kind),
         ("trained from", "base", model.base),
-        ("licence", "licence", model.licence),
+        ("licence", "licence", stated_licence(model)),
         ("context length", "context_length", None if model.context_length is None else f"{model.context_length:,}"),
         ("training tokens", "training_tokens", None if model.training_tokens is None else f"{model.training_tokens:,}"),
         ("parameters, stated", "parameters", model.parameters),

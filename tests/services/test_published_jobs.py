@@ -14,13 +14,18 @@ from sqlalchemy import select
 
 from edgefront.client.requests import parse_target
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.architectures.published import PERMISSIVE_LICENCES, published_models
+from edgefront.core.architectures.published import (
+    PERMISSIVE_LICENCES,
+    is_permitted,
+    published_models,
+    stated_licence,
+)
 from edgefront.core.architectures.published_space import Filter, PublishedSpace, published_space
 from edgefront.core.common.errors import InvalidInput, SpaceError
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.schemas.jobs import JobRequest, JobView, Limits
-from edgefront.core.schemas.published import Variants
+from edgefront.core.schemas.published import PublishedRequest, Variants
 from edgefront.core.schemas.recommendations import ChoiceView
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.prediction.estimates import estimate
@@ -87,12 +92,42 @@ def test_the_highest_score_within_limits_over_all_formats(service: Service, boar
     assert better_on(job, best, 40.0, 1500.0) == []
     assert best.model in view.sentence
     assert "HellaSwag" in view.sentence
-    assert re.search(r"which has \d+ of \d+ such models", view.sentence)
+    assert re.search(r"which has \d+ of \d+ (such|base) models", view.sentence)
     told = {target.id: target.answer for target in job.targets if target.answer}
     time = f"{best.candidate.token_ms:.3g} ms a token"
     assert told == {best.target_id: f"{best.model} {best.weights}, {time}, HellaSwag {best.score:g}"}
     assert f"hf download {best.model}" in view.commands[0]
     assert sum(board.launches.values()) <= 25
+    named = [view.recommended, *(each.choice for each in view.runners_up), *view.frontier, *view.others]
+    with service.database.read() as session:
+        measured = set(session.scalars(select(Candidate.id).where(Candidate.latency_ms.is_not(None))))
+    assert {each.candidate.id for each in named if each} == measured
+    scores = [each.score for each in view.others]
+    assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "table"),
+    [
+        ({}, "base", "mobilellm_r1_base"),
+        ({"kind": "instruct"}, "instruct", "open_llm_leaderboard_v2"),
+        ({"score": SCORE}, "any", "obsscaling_base"),
+    ],
+)
+def test_a_kind_has_a_score_and_a_score_any_kind(given: dict[str, str], kind: str, table: str) -> None:
+    request = PublishedRequest.model_validate(given)
+    assert (request.kind, request.score.partition(":")[0]) == (kind, table)
+    models = published_space(request.score, Filter(kind=request.kind)).ids
+    assert len(models) >= 8
+    assert kind == "any" or {published_models()[id_].kind for id_ in models} == {kind}
+
+
+def test_an_unknown_licence_is_that_of_the_base_model_in_words_and_no_licence_to_a_filter() -> None:
+    tuned = published_models()["HuggingFaceTB/SmolLM2-135M-Instruct"]
+    assert stated_licence(tuned) == "of the base model: apache-2.0"
+    assert not is_permitted(tuned, "permissive")
+    assert stated_licence(published_models()["openai-community/gpt2"]) == "mit"
+    assert stated_licence(published_models()["allenai/OLMo-2-0425-1B-Instruct"]) is None
 
 
 FOUR = {"runtimes": ["onnxruntime", "pytorch"], "formats": ["int8", "f32"]}

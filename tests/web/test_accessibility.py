@@ -36,6 +36,7 @@ def test_pages_with_content(
 def test_every_field_of_a_new_search(watch: Watch, member: BrowserContext, predicted: dict[str, Any]) -> None:
     seen = watch(member, "/new")
     seen.page.locator("#estimate-launches:not(:empty)").wait_for()
+    seen.page.locator("#more > summary").click()
     seen.page.locator("#narrowing-title").click()
     seen.page.get_by_label("One pass").select_option("generate")
     inspect(seen)

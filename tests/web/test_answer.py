@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import httpx
-from playwright.sync_api import BrowserContext, expect
+from playwright.sync_api import Browser, BrowserContext, expect
 from simulated_agent import RemoteAgent
 from watched_page import Submit, Watch
 
@@ -221,3 +221,51 @@ def test_the_list_of_jobs_says_the_answer_of_each(
         row = seen.page.locator("#jobs tbody tr", has=seen.page.locator(f"a[href$='{predicted['id']}']"))
         expect(row).to_contain_text(short)
     assert [url for url in asked if "recommendation" in url] == []
+
+
+def test_the_answer_is_copied_printed_and_saved_as_a_picture(
+    watch: Watch, browser: Browser, service: EmbeddedService, predicted: dict[str, Any], api: httpx.Client
+) -> None:
+    allowed = browser.new_context(base_url=service.url, permissions=["clipboard-read", "clipboard-write"])
+    seen = watch(allowed, "/login")
+    seen.sign_in(service.key, f"/jobs/{predicted['id']}")
+    sentence = recommendation(api, predicted)["sentence"]
+    expect(seen.page.locator("#answer-sentence")).to_have_text(sentence)
+    seen.until(MARKED, recommendation(api, predicted)["recommended"]["id"])
+    seen.page.get_by_role("button", name="Copy answer").click()
+    expect(seen.page.locator("#copy-answer")).to_have_text("Copied")
+    first, *_, conditions, link = seen.page.evaluate("navigator.clipboard.readText()").split("\n")
+    assert (first, link) == (sentence, seen.page.url)
+    assert "forward pass of 192 tokens" in conditions
+    with seen.page.expect_download() as download:
+        seen.page.get_by_role("button", name="SVG").click()
+    picture = download.value.path().read_text(encoding="utf-8")
+    for text in (
+        predicted["name"],
+        "forward pass of 192 tokens",
+        "Recommended",
+        "Frontier",
+        "Baseline",
+        "latency (ms)",
+    ):
+        assert text in picture
+    seen.page.evaluate("window.print = () => (window.folded = document.querySelectorAll('details:not([open])').length)")
+    seen.page.get_by_role("button", name="Report").click()
+    seen.until("window.folded", 0)
+    seen.until("document.getElementById('why').open", False)
+    allowed.close()
+
+
+RISES = """(() => {
+  const {y} = document.getElementById('chart').data?.find((trace) => trace.uid === 'frontier-line') ?? {y: []};
+  return y.length > 1 && y.every((value, at) => at === 0 || value < y[at - 1]);
+})()"""
+
+
+def test_the_line_of_the_frontier_joins_only_what_no_faster_model_beats(
+    watch: Watch, member: BrowserContext, predicted: dict[str, Any]
+) -> None:
+    seen = watch(member, f"/jobs/{predicted['id']}")
+    seen.until(RISES, True)
+    counts = seen.points()
+    assert 1 < counts["frontier-line"] < counts["frontier"]

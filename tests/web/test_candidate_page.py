@@ -141,6 +141,9 @@ def test_two_targets_compared_and_sent_to_a_colleague(
     comparison = api.get("/v1/comparison", params={"target": ids}).json()
     models = page.locator("#architectures tbody tr")
     expect(models).to_have_count(len(comparison["architectures"]))
+    expect(page.locator("#verdict")).to_have_text(
+        re.compile(r"^(No sure difference in latency: )?bounded \(2\) takes ")
+    )
     seen.until("document.getElementById('chart').data?.length", 4)
     page.get_by_label("Job", exact=True).select_option(label=f"{predicted['name']} ({predicted['owner']})")
     page.get_by_role("button", name="Add to the comparison").click()

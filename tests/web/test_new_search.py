@@ -40,6 +40,7 @@ def test_a_search_is_estimated_then_submitted(
     expect(launches).to_have_text(re.compile(r"^\d+ to \d+$"))
     first = launches.text_content()
     seen.page.get_by_label("Peak memory at most (MB)").fill("400")
+    seen.page.locator("#more > summary").click()
     seen.page.get_by_label("Candidates at most").fill("7")
     seen.page.get_by_label("Name").fill("from the page")
     seen.page.get_by_label("When it is busy").select_option("wait")
@@ -83,6 +84,7 @@ def test_what_would_be_refused_is_said_at_its_field(
     seen.page.get_by_label("Latency at most (ms)").fill("")
     expect(submit).to_be_enabled()
     expect(seen.page.locator("#memory-problem")).to_have_text("")
+    seen.page.locator("#more > summary").click()
     seen.page.get_by_label("Threads").fill("99")
     expect(seen.page.locator("#threads-problem")).not_to_have_text("")
     expect(submit).to_be_disabled()
@@ -92,6 +94,7 @@ def test_a_generation_is_submitted_with_its_lengths_and_limits(
     watch: Watch, member: BrowserContext, agent: RemoteAgent, api: httpx.Client
 ) -> None:
     seen = watch(member, "/new")
+    seen.page.locator("#more > summary").click()
     expect(seen.page.get_by_label("New tokens")).not_to_be_visible()
     seen.page.get_by_label("One pass").select_option("generate")
     seen.page.get_by_label("Tokens of the prompt").fill("96")
@@ -193,6 +196,7 @@ def test_a_space_is_narrowed_gene_by_gene(
     seen = watch(member, "/new")
     submit = seen.page.get_by_role("button", name="Start the search")
     expect(submit).to_be_enabled()
+    seen.page.locator("#more > summary").click()
     seen.page.locator("#narrowing-title").click()
     depth, width = (seen.page.get_by_label(name, exact=True) for name in ("n_layer", "d_model"))
     depth.fill("2..3")
@@ -225,6 +229,7 @@ def test_the_cache_of_llama_cpp_is_chosen_where_it_is_measured(
         service.url, service.key, name="bench-llama", device_class="llama-board", device_facts=with_llama_cpp
     )
     page = watch(member, "/new").page
+    page.locator("#more > summary").click()
     cache = page.get_by_label("Key/value cache")
     page.get_by_label("Device").select_option("any llama-board (1 device)")
     expect(cache).to_be_hidden()
@@ -250,6 +255,7 @@ def test_the_best_published_model_from_the_page_alone(
     seen = watch(member, "/new")
     page = seen.page
     expect(page.locator("#embedding-free")).to_be_visible()
+    page.locator("#more > summary").click()
     page.get_by_label("Begin with").select_option("published")
     expect(page.locator("#embedding-free")).to_be_hidden()
     expect(page.locator("#mode")).to_have_value("generate")
@@ -274,6 +280,11 @@ def test_the_best_published_model_from_the_page_alone(
     expect(page.locator("#choices-title")).to_have_text(f"Recommended: {best['model']} in {best['weights']}")
     expect(page.locator("#choices-sentence")).to_have_text(view["sentence"])
     expect(page.locator("#choices-table tbody tr.recommended")).to_contain_text(best["model"])
+    expect(page.locator("#choices-table tbody tr")).to_have_count(
+        sum(target["candidates"] for target in api.get(f"/v1/jobs/{job['id']}").json()["targets"])
+    )
+    expect(page.locator("#candidates")).to_be_hidden()  # one table has all
+    expect(page.locator("#chart .ytitle")).to_have_text("HellaSwag")
     page.get_by_text("Get it and check it").click()
     expect(page.locator("#choices-commands")).to_contain_text(f"hf download {best['model']}")
     expect(page.locator("#choices-unscored-title")).to_contain_text("Without this score")

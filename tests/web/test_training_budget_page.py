@@ -67,6 +67,7 @@ def test_hours_on_a_worker_are_offered_and_answered(
 
     seen.page.goto("/new")
     seen.page.locator("#submit:enabled").wait_for()
+    seen.page.locator("#more > summary").click()
     seen.page.locator("#space").select_option("llama")
     seen.page.get_by_label("or hours of training").fill("6")
     expect(seen.page.get_by_label("on the worker")).to_have_value("gpu-box")
@@ -80,6 +81,7 @@ def test_a_new_search_takes_the_training_tokens(watch: Watch, member: BrowserCon
     seen = watch(member, "/new")
     tokens, problem = seen.page.get_by_label("Training tokens"), seen.page.locator("#train-tokens-problem")
     seen.page.locator("#submit:enabled").wait_for()
+    seen.page.locator("#more > summary").click()
     for wrong in ("10 B", "0", "10^30"):
         tokens.fill(wrong)
         expect(problem).to_contain_text("Must be a count of tokens such as 300M, 10B or 1e9")

@@ -197,6 +197,14 @@ def is_permitted(model: PublishedModel, licence: str) -> bool:
     return model.licence.lower() == licence.lower()
 
 
+def stated_licence(model: PublishedModel) -> str | None:
+    """Licence of a model in words; for a model without a stated licence, that of the base model, said so."""
+    base = None if model.base is None else published_models().get(model.base)
+    if model.licence is not None or base is None or base.licence is None:
+        return model.licence
+    return f"of the base model: {base.licence}"
+
+
 MAX_CATALOGUE_BYTES = 1 << 26
 _Row = TypeVar("_Row", PublishedModel, ScoreTable)
 

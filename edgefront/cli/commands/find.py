@@ -41,10 +41,13 @@ class PublishedOptions:
         str | None,
         typer.Option(
             metavar="TABLE:BENCHMARK",
-            help="Score that stands for quality, of one table. Default: mobilellm_r1_base:CommonSense Avg.",
+            help="Score that stands for quality, of one table. Default: one that most models of the kind have.",
         ),
     ] = None
-    kind: Annotated[str | None, typer.Option(help="base, instruct or any. Default: any.")] = None
+    kind: Annotated[
+        str | None,
+        typer.Option(help="base (continues a text), instruct (an assistant) or any. Default: base; any with --score."),
+    ] = None
     licence: Annotated[
         str | None,
         typer.Option(help="Only models with this licence, or permissive: apache-2.0, mit and the like."),

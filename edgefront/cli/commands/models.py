@@ -248,35 +248,46 @@ def list_models(
 
 def _list_published(session: Session) -> None:
     from edgefront.core.architectures.models.published import published_view
-    from edgefront.core.architectures.published import PublishedCatalogue, published_models, score_tables
+    from edgefront.core.architectures.published import (
+        PublishedCatalogue,
+        published_models,
+        score_named,
+        score_tables,
+        stated_licence,
+    )
+    from edgefront.core.schemas.published import DEFAULT_SCORES
     from edgefront.show.published import UNKNOWN
 
+    scores = [score_named(DEFAULT_SCORES[kind], published_models()) for kind in ("base", "instruct")]
     models = tuple(published_view(model) for model in published_models().values())
 
     def show() -> None:
         described = [model for model in models if model.not_expressible is None]
         others = [model for model in models if model.not_expressible is not None]
         table = Table(
-            *("id", "kind", "licence", "context", "parameters", "trained on", "tables", "description"),
-            right=("context", "parameters", "trained on", "tables"),
+            *("id", "kind", "licence", "context", "parameters", "trained on"),
+            *(score.benchmark for score in scores),
+            "description",
+            right=("context", "parameters", "trained on", *(score.benchmark for score in scores)),
             wrap=("description",),
-            drop_first=("tables", "licence", "kind"),
+            drop_first=("trained on", "context", "kind"),
         )
         for model in sorted(described, key=lambda model: model.counted_parameters or 0) + others:
             stated = UNKNOWN if model.parameters is None else f"~{model.parameters}"
             table.add_row(
                 model.id,
                 model.kind,
-                model.licence or UNKNOWN,
+                stated_licence(model) or UNKNOWN,
                 UNKNOWN if model.context_length is None else f"{model.context_length:,}",
                 stated if model.counted_parameters is None else millions(model.counted_parameters),
                 UNKNOWN if model.training_tokens is None else _short(model.training_tokens),
-                str(len(model.scores)) if model.scores else NONE,
+                *(NONE if (value := score.of(model)) is None else f"{value:g}" for score in scores),
                 "yes" if model.not_expressible is None else f"no: {model.not_expressible}",
             )
         session.out.print(table)
         session.note(
-            f"{len(models)} models, {len(described)} with a description; `edgefront describe ID` has the scores"
+            f"{len(models)} models, {len(described)} with a description. Scores: {' and '.join(map(str, scores))}; "
+            "`edgefront describe ID` has all"
         )
 
     session.put(PublishedCatalogue(tables=tuple(score_tables().values()), models=models), show)

@@ -11,7 +11,13 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.architectures.models.published import described_models
-from edgefront.core.architectures.published import PublishedModel, format_loss, published_models, score_tables
+from edgefront.core.architectures.published import (
+    PublishedModel,
+    format_loss,
+    published_models,
+    score_tables,
+    stated_licence,
+)
 from edgefront.core.architectures.published_space import MODEL, PublishedSpace, same_architecture, unscored
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.number_formats import BITS
@@ -94,7 +100,8 @@ class AnswerInputs:
         filter_ = filter_of(self.request.space)
         without_score, same = unscored(self.space.score, filter_), same_architecture(self.space, filter_)
         scored = self.space.size() + len(same)
-        coverage = f"which has {scored} of {scored + len(without_score)} such models"
+        kind = "such" if filter_.kind == "any" else filter_.kind
+        coverage = f"which has {scored} of {scored + len(without_score)} {kind} models"
         return ChoicesView(
             job_id=self.job_id,
             device=self.device,
@@ -192,6 +199,8 @@ class AnswerInputs:
             parts.append(
                 near_in_words(((f"{near.model} {near.weights}", near.candidate) for near in better), self.limits)
             )
+        if self.request.space.published is not None and self.request.space.published.kind == "base":
+            parts.append("Base models continue a text; kind instruct looks for an assistant.")
         if self.deleted:
             parts.append(f"Left out, because they are not in this release's catalogue: {', '.join(self.deleted)}.")
         return " ".join(part for part in parts if part)
@@ -316,7 +325,7 @@ def _choice(candidate: Candidate, target: Target, protocol: MeasurementProtocol)
     return ChoiceView(
         model=model.id,
         kind=model.kind,
-        licence=model.licence,
+        licence=stated_licence(model),
         context_length=model.context_length,
         score=candidate.proxy,
         runtime=protocol.runtime,
@@ -364,7 +373,7 @@ def _unmeasured(models: Sequence[PublishedModel], space: PublishedSpace) -> tupl
     views = [
         OtherModelView(
             model=model.id,
-            licence=model.licence,
+            licence=stated_licence(model),
             context_length=model.context_length,
             parameters=int(shapes.total_parameters[row]),
             score=space.score.of(model),
