@@ -89,7 +89,7 @@ def test_charts_offer_nothing_that_leaves_the_page(
     seen.page.get_by_role("application").scroll_into_view_if_needed()
     seen.page.locator(".modebar-btn[data-title='Turntable rotation']").wait_for(state="attached")
     assert flat | buttons(seen.page) == {
-        "Download plot as a PNG", "Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes",
+        "Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes",
         "Turntable rotation", "Orbital rotation", "Reset camera to default",
     }  # fmt: skip
     assert seen.page.locator(".modebar a[href]").count() == 0
