@@ -44,8 +44,8 @@ class PublishedRequest(Request):
             return value
         if "score" in value:
             return {"kind": "any", **value}
-        kind = "base" if value.get("kind") not in tuple(DEFAULT_SCORES) else value["kind"]
-        return {"score": DEFAULT_SCORES[kind], **value}
+        scores = [score for kind, score in DEFAULT_SCORES.items() if kind == value.get("kind")]
+        return {"score": scores[0] if scores else DEFAULT_SCORES["base"], **value}
 
 
 class Variants(Request):
