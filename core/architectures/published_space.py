@@ -163,7 +163,9 @@ def _none_left(score: ScoreName, scored: Sequence[PublishedModel], filter_: Filt
         )
     longest = max(model.context_length or 0 for model in scored)
     licences = sorted({model.licence for model in scored if model.licence} | {PERMISSIVE})
-    field, value = next(iter(filter_.given.items()))
+    alone = {name: Filter(**{name: value}) for name, value in filter_.given.items()}  # type: ignore[arg-type]
+    field = next((name for name, one in alone.items() if not any(map(one.passes, scored))), list(alone)[-1])
+    value = filter_.given[field]
     allowed = {"licence": ", ".join(licences), "min_context": f"at most {longest}"}
     if field == "kind":
         others = [scores for model in _models() if filter_.passes(model) for scores in model.scores]
