@@ -236,5 +236,6 @@ _FACTS = {
         {"runtime": name, "version": "1.0", "providers": ["cpu"], "memory_methods": ["anonymous"]}
         for name in ("onnxruntime", "pytorch")
     ],
+    "modes": ["forward", "prefill", "decode"],
     "extra": {},
 }

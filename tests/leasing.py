@@ -51,6 +51,7 @@ def facts(**changes: Any) -> dict[str, Any]:
         "runtimes": [
             {"runtime": "onnxruntime", "version": "1", "providers": ["cpu"], "memory_methods": ["anonymous"]},
         ],
+        "modes": ["forward", "prefill", "decode"],
         "extra": {},
         **changes,
     }

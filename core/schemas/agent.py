@@ -1,5 +1,5 @@
-"""Messages between agent and server. `PROTOCOL_VERSION` rises with each change of the messages; the server also reads
-the previous version.
+"""Messages between agent and server. `PROTOCOL_VERSION` rises with each change of the messages; the server refuses
+agents of another version.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from edgefront.core.measurement.protocol import MeasurementProtocol, MemoryMetho
 from edgefront.core.measurement.record import Fact, LaunchResult
 
 PROTOCOL_VERSION = 4
-FORMER_MODES: tuple[Mode, ...] = ("forward", "prefill", "decode")
-"""Modes of agents that do not report their modes (before protocol version 4)."""
 WITHHELD_HEADER = "Edgefront-Withheld"
 """Header of a lease response: why the device gets no launches, percent-encoded. It is not a field, because older agents
 would refuse a new field."""
@@ -109,7 +107,7 @@ class DeviceFacts(_Message):
         tuple[Annotated[dict[FactName, Fact], Field(max_length=32)], ...], Field(max_length=64, fail_fast=True)
     ] = ()
     runtimes: Annotated[tuple[RuntimeFacts, ...], Field(max_length=8, fail_fast=True)]
-    modes: Annotated[tuple[Mode, ...], Field(max_length=8, fail_fast=True)] = FORMER_MODES
+    modes: Annotated[tuple[Mode, ...], Field(max_length=8, fail_fast=True)]
     """Modes of the protocol that the agent supports."""
     extra: Annotated[dict[FactName, Fact], Field(max_length=64)] = Field(default_factory=dict)
 

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.common.number_formats import QUANTISED
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.schemas.agent import FORMER_MODES, DeviceFacts
+from edgefront.core.schemas.agent import DeviceFacts
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
 from edgefront.core.services.fleet.queries import OwnDevice, facts_of
 from edgefront.core.store.sql import Document
@@ -32,7 +32,7 @@ def can_run(facts: Document, protocol: MeasurementProtocol) -> bool:
     """Whether a device with these facts (`core.schemas.agent.DeviceFacts` as JSON) can run this protocol."""
     if protocol.threads > facts["cores"] or _UNSUPPORTED + protocol.digest[:16] in facts.get("extra", {}):
         return False
-    if protocol.mode not in modes_of(facts):
+    if protocol.mode not in facts["modes"]:
         return False
     return any(
         runtime["runtime"] == protocol.runtime
@@ -44,17 +44,8 @@ def can_run(facts: Document, protocol: MeasurementProtocol) -> bool:
     )
 
 
-def modes_of(facts: Document) -> Sequence[str]:
-    """Returns the protocol modes that a device's agent supports."""
-    modes: Sequence[str] = facts.get("modes", FORMER_MODES)
-    return modes
-
-
 def numbers_of(runtime: Document, provider: str) -> Sequence[str]:
-    """Returns the number formats of a provider of this runtime (`core.schemas.agent.RuntimeFacts` as JSON).
-
-    Agents before protocol version 2 do not report number formats and support float32 only.
-    """
+    """Returns the number formats of a provider of this runtime (`core.schemas.agent.RuntimeFacts` as JSON)."""
     supported: Sequence[str] = runtime.get("numbers", {}).get(provider, ("float32",))
     return supported
 
@@ -68,9 +59,9 @@ def first_unsupported(devices: Sequence[Document], protocol: MeasurementProtocol
     """Returns a pair: the first protocol field that no device supports in combination with the preceding fields, and
     the supported values. Returns None if one device supports all fields.
     """
-    with_mode = [facts for facts in devices if protocol.mode in modes_of(facts)]
+    with_mode = [facts for facts in devices if protocol.mode in facts["modes"]]
     if not with_mode:
-        return "mode", ", ".join(sorted({mode for facts in devices for mode in modes_of(facts)})) or "none"
+        return "mode", ", ".join(sorted({mode for facts in devices for mode in facts["modes"]})) or "none"
     offers = {
         (runtime["runtime"], provider, number, memory, _reads_kv_cache(runtime, protocol), facts["cores"])
         for facts in with_mode

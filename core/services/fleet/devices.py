@@ -334,6 +334,7 @@ def _view(device: Device, leased: int, now: datetime) -> DeviceView:
             cores=1,
             memory_bytes=1,
             runtimes=(),
+            modes=(),
         ),
         leased=leased,
         measuring_share=min(1.0, device.measuring_s / device.busy_s) if device.busy_s > 0 else None,
