@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
 from pathlib import Path
 from typing import get_args
 
@@ -154,46 +155,7 @@ def gpus() -> tuple[dict[str, Fact], ...]:
 
 
 # Part numbers of `CPU part`, by `CPU implementer` (Arm's and others' technical reference manuals, MIDR_EL1).
-_ARM_CORES = {
-    "0x41": {
-        "0xd03": "Cortex-A53",
-        "0xd04": "Cortex-A35",
-        "0xd05": "Cortex-A55",
-        "0xd07": "Cortex-A57",
-        "0xd08": "Cortex-A72",
-        "0xd09": "Cortex-A73",
-        "0xd0a": "Cortex-A75",
-        "0xd0b": "Cortex-A76",
-        "0xd0c": "Neoverse-N1",
-        "0xd0d": "Cortex-A77",
-        "0xd40": "Neoverse-V1",
-        "0xd41": "Cortex-A78",
-        "0xd42": "Cortex-A78AE",
-        "0xd44": "Cortex-X1",
-        "0xd46": "Cortex-A510",
-        "0xd47": "Cortex-A710",
-        "0xd48": "Cortex-X2",
-        "0xd49": "Neoverse-N2",
-        "0xd4b": "Cortex-A78C",
-        "0xd4d": "Cortex-A715",
-        "0xd4e": "Cortex-X3",
-        "0xd4f": "Neoverse-V2",
-        "0xd80": "Cortex-A520",
-        "0xd81": "Cortex-A720",
-        "0xd82": "Cortex-X4",
-        "0xc07": "Cortex-A7",
-        "0xc0f": "Cortex-A15",
-    },
-    "0x4e": {"0x003": "Denver 2", "0x004": "Carmel"},
-    "0x51": {"0x800": "Kryo 260 Gold", "0x801": "Kryo 260 Silver", "0x802": "Kryo 385 Gold", "0x804": "Kryo 485 Gold"},
-    "0x61": {
-        "0x022": "Apple Icestorm",
-        "0x023": "Apple Firestorm",
-        "0x032": "Apple Blizzard",
-        "0x033": "Apple Avalanche",
-    },
-    "0xc0": {"0xac3": "Ampere-1", "0xac4": "Ampere-1a"},
-}
+_ARM_CORES: dict[str, dict[str, str]] = json.loads(files(__package__).joinpath("arm_cores.json").read_text("utf-8"))
 
 
 def processor(cpuinfo: str | None = None, board: str | None = None) -> tuple[str, tuple[str, ...]]:

@@ -113,16 +113,12 @@ class Generations:
         self._meter = meter
 
     def forward_ms(self) -> float:
-        self._generator.release()
         self._generator.prepare()
         with self._meter or nullcontext():
             made = self._generator.generate()
         self._made.append(made)
         times = {"total": sum(made), "first_token": made.first_ms, "token": self._each(made)}
         return times[self._protocol.latency]
-
-    def release(self) -> None:
-        self._generator.release()
 
     def finite(self) -> bool:
         return self._generator.finite()

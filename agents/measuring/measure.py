@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import lru_cache
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,8 @@ from edgefront.agents.device.environment import child_environment
 from edgefront.agents.device.probe import try_runtime
 from edgefront.agents.measuring.failures import MAX_TAIL_BYTES, failure, of_child
 from edgefront.agents.measuring.forkserver import ForkServer, lock_path, only_measurement
-from edgefront.agents.measuring.inputs import state_sizes
 from edgefront.agents.measuring.runtimes import GgufModel, LaunchRequest
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.architectures.block import Attention, FeedForward
-from edgefront.core.architectures.cost.flops import cache_bytes, cache_size
-from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.architectures.parameters import parameters
 from edgefront.core.common.errors import EdgefrontError, InvalidInput
 from edgefront.core.common.number_formats import GGUF_MAGIC
@@ -38,13 +33,13 @@ from edgefront.core.common.processes.child import python
 from edgefront.core.common.processes.folders import CHILD, work_folder
 from edgefront.core.common.processes.limits import available_memory_bytes
 from edgefront.core.common.states import LaunchOutcome
-from edgefront.core.measurement.generation import last_length, prompt_pass, token_pass
+from edgefront.core.measurement.generation import last_length
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.measurement.runtimes import Runtime, not_installed
-from edgefront.core.model_files.formats import OF_DTYPE, WeightCache, bytes_of, stored
+from edgefront.core.model_files.formats import WeightCache, stored
 from edgefront.core.model_files.gguf import cached_gguf
 from edgefront.core.model_files.gguf_header import GgufHeader
 from edgefront.core.schemas.agent import RuntimeFacts
@@ -305,38 +300,12 @@ class Measurer:
 
 _CHOICES = frozenset(MeasurementProtocol.model_fields)
 """Names of protocol fields. A refusal that names any other field is about the file."""
-_VOCABULARY = ("tokens", "masked_tokens")
 
 
 def least_footprint_bytes(architecture: Architecture, protocol: MeasurementProtocol) -> int:
-    """Returns a lower bound of the memory that any runtime needs: bytes of the weights, of the state that a forward
-    pass reads, and of the largest activation with its input.
-    """
-    passes = [prompt_pass(protocol), token_pass(protocol)] if protocol.mode == "generate" else [protocol]
-    weights = protocol_costs(architecture, protocol).weight_bytes
-    return weights + max(_beside_weights(architecture, pass_) for pass_ in passes)
-
-
-def _beside_weights(architecture: Architecture, protocol: MeasurementProtocol) -> int:
-    item = bytes_of(1, OF_DTYPE[protocol.dtype])
-    rows = protocol.batch * protocol.sequence_length
-    hidden = rows * architecture.d_model
-    inner = max((rows * block.d_inner for block in architecture.blocks if isinstance(block, FeedForward)), default=0)
-    # Counts the scores of one head only: fused attention kernels need no more.
-    attends = any(isinstance(block, Attention) for block in architecture.blocks)
-    scores = protocol.sequence_length + protocol.memory_length if attends else 0
-    outputs = 0
-    if architecture.output.kind in _VOCABULARY:
-        outputs = {"all": rows, "last": protocol.batch, "none": 0}[protocol.logits] * architecture.embedding.vocab_size
-    return _state(architecture, protocol, item) + item * (hidden + max(inner, scores, outputs))
-
-
-def _state(architecture: Architecture, protocol: MeasurementProtocol, item: int) -> int:
-    if protocol.runtime == "llamacpp":  # allocates its cache in every mode, with room for the new tokens
-        tokens = protocol.memory_length + protocol.sequence_length
-        state = cache_size(Shapes.of([architecture]), protocol.batch, tokens)
-        return int(cache_bytes(state, item, protocol.kv_cache)[0])
-    return item * sum(prod(size) for size in state_sizes(architecture, protocol).values())
+    """Returns a lower bound of the bytes that any runtime needs: the weights and, except in mode forward, the cache."""
+    costs = protocol_costs(architecture, protocol)
+    return costs.weight_bytes + (0 if protocol.mode == "forward" else costs.state_bytes)
 
 
 _BUILDS = {"dtype": "float32", "weights": "full"}

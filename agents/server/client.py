@@ -74,16 +74,8 @@ class CopiedDataFolder(EdgefrontError):
     kind = "copied-data-folder"
 
 
-_BY_STATUS: Mapping[int, type[EdgefrontError]] = {
-    401: Unauthenticated,
-    403: Forbidden,
-    404: NotFound,
-    409: Conflict,
-    410: Gone,
-    413: TooLarge,
-    426: ProtocolMismatch,
-    429: TooManyRequests,
-}
+_KINDS = (Unauthenticated, Forbidden, NotFound, Conflict, Gone, TooLarge, ProtocolMismatch, TooManyRequests)
+_BY_STATUS: Mapping[int, type[EdgefrontError]] = {kind.status: kind for kind in _KINDS}
 
 
 def check_url(server: str, *, insecure: bool = False) -> str:

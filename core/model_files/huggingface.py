@@ -11,6 +11,7 @@ import math
 import re
 import tarfile
 from collections.abc import Iterator, Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -31,91 +32,14 @@ from edgefront.core.model_files.tensor_view import TensorView, fused_rows, owner
 
 CARD = "README.md"
 
-_LLAMA = {
-    "attention.norm": ("input_layernorm",),
-    "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "attention.q_norm": ("self_attn.q_norm",),
-    "attention.k_norm": ("self_attn.k_norm",),
-    "attention.out": ("self_attn.o_proj",),
-    "feed_forward.norm": ("post_attention_layernorm",),
-    "feed_forward.up": ("mlp.gate_proj", "mlp.up_proj"),
-    "feed_forward.down": ("mlp.down_proj",),
-    "embedding.tables.0": ("model.embed_tokens.weight",),
-    "final_norm": ("model.norm",),
-}
-_NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "gpt2": {
-        "attention.norm": ("ln_1",),
-        "attention.qkv": ("attn.c_attn",),
-        "attention.out": ("attn.c_proj",),
-        "feed_forward.norm": ("ln_2",),
-        "feed_forward.up": ("mlp.c_fc",),
-        "feed_forward.down": ("mlp.c_proj",),
-        "embedding.tables.0": ("transformer.wte.weight",),
-        "positions": ("transformer.wpe",),
-        "final_norm": ("transformer.ln_f",),
-    },
-    "opt": {
-        "attention.norm": ("self_attn_layer_norm",),
-        "attention.qkv": _LLAMA["attention.qkv"],
-        "attention.out": ("self_attn.out_proj",),
-        "feed_forward.norm": ("final_layer_norm",),
-        "feed_forward.up": ("fc1",),
-        "feed_forward.down": ("fc2",),
-        "embedding.tables.0": ("model.decoder.embed_tokens.weight",),
-        "embedding.projections.0": ("model.decoder.project_in.weight",),
-        "positions": ("model.decoder.embed_positions",),
-        "final_norm": ("model.decoder.final_layer_norm",),
-        "output.projections.0": ("model.decoder.project_out.weight",),
-    },
-    **dict.fromkeys(("llama", "mobilellm", "mistral", "qwen2", "qwen3", "smollm3", "stablelm", "granite"), _LLAMA),
-    "olmo2": {
-        **_LLAMA,
-        "attention.norm": ("post_attention_layernorm",),
-        "feed_forward.norm": ("post_feedforward_layernorm",),
-    },
-    "gemma3_text": {
-        **_LLAMA,
-        "attention.after_norm": ("post_attention_layernorm",),
-        "feed_forward.norm": ("pre_feedforward_layernorm",),
-        "feed_forward.after_norm": ("post_feedforward_layernorm",),
-    },
-    "gpt_neox": {
-        "attention.norm": ("input_layernorm",),
-        "attention.qkv": ("attention.query_key_value",),
-        "attention.out": ("attention.dense",),
-        "feed_forward.norm": ("post_attention_layernorm",),
-        "feed_forward.up": ("mlp.dense_h_to_4h",),
-        "feed_forward.down": ("mlp.dense_4h_to_h",),
-        "embedding.tables.0": ("gpt_neox.embed_in.weight",),
-        "final_norm": ("gpt_neox.final_layer_norm",),
-    },
-    "phi": {
-        "attention.norm": ("input_layernorm",),
-        "attention.qkv": _LLAMA["attention.qkv"],
-        "attention.out": ("self_attn.dense",),
-        "feed_forward.up": ("mlp.fc1",),
-        "feed_forward.down": ("mlp.fc2",),
-        "embedding.tables.0": ("model.embed_tokens.weight",),
-        "final_norm": ("model.final_layernorm",),
-        "output.bias": ("lm_head.bias",),
-    },
-    "lfm2": {
-        "attention.norm": ("operator_norm",),
-        "attention.qkv": _LLAMA["attention.qkv"],
-        "attention.q_norm": ("self_attn.q_layernorm",),
-        "attention.k_norm": ("self_attn.k_layernorm",),
-        "attention.out": ("self_attn.out_proj",),
-        "short_conv.norm": ("operator_norm",),
-        "short_conv.up": ("conv.in_proj",),
-        "short_conv.conv": ("conv.conv",),
-        "short_conv.out": ("conv.out_proj",),
-        "feed_forward.norm": ("ffn_norm",),
-        "feed_forward.up": ("feed_forward.w1", "feed_forward.w3"),
-        "feed_forward.down": ("feed_forward.w2",),
-        "embedding.tables.0": ("model.embed_tokens.weight",),
-        "final_norm": ("model.embedding_norm",),
-    },
+_TABLES: Mapping[str, Mapping[str, list[str]]] = json.loads(
+    files(__package__).joinpath("huggingface_tensors.json").read_text("utf-8")
+)
+_LIKE_LLAMA = dict.fromkeys(("mobilellm", "mistral", "qwen2", "qwen3", "smollm3", "stablelm", "granite"), "llama")
+_NAMES: Mapping[str, Mapping[str, list[str]]] = {
+    **_TABLES,
+    **{kind: _TABLES[like] for kind, like in _LIKE_LLAMA.items()},
+    **{kind: {**_TABLES["llama"], **_TABLES[kind]} for kind in ("olmo2", "gemma3_text")},
 }
 """Tensors of each module of edgefront, by model type; several tensors are rows of one parameter, in this order."""
 _LESS_ONE = "gemma3_text"
@@ -282,12 +206,12 @@ def tensor_views(architecture: Architecture, model_type: str) -> Iterator[Tensor
     for spec in parameters(architecture):
         index, module, last = owner_of(spec, architecture)
         if spec.name == _OUTPUT:
-            theirs: tuple[str, ...] = (_HEADS.get(model_type, _HEAD),)
+            theirs = [_HEADS.get(model_type, _HEAD)]
         elif spec.name in names:
             theirs = names[spec.name]
         else:
             prefix = "" if index is None else f"{layers}.{index // 2}."
-            theirs = tuple(f"{prefix}{name}.{last}" for name in names[module])
+            theirs = [f"{prefix}{name}.{last}" for name in names[module]]
         if model_type == "gpt_neox" and module == "attention.qkv":
             # Queries, keys and values of one head after the other.
             n_head = next(block.n_head for block in architecture.blocks if isinstance(block, Attention))

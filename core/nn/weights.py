@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,9 +23,6 @@ from edgefront.core.nn.model import LanguageModel
 #
 # They use the kernels (`torch.ops.quantized`) of `torch.ao.quantization.quantize_dynamic`. That function is deprecated
 # and would compute its own int8 weights instead of using the weights of the ONNX builder.
-
-Quantised = Callable[[str], tuple[Tensor, float]]
-"""Function from the name of a weight to its int8 values (out, in) and their scale."""
 
 
 class Int8Linear(nn.Module):
@@ -60,22 +57,18 @@ class Int8Linear(nn.Module):
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
 
 
-def use_int8(model: LanguageModel, quantised: Quantised, *, with_memory: bool = False) -> LanguageModel:
-    """Replaces the weights of the blocks' linear layers by int8 weights; returns the model, now for inference only.
-
-    All other parameters, including biases, must be filled. `with_memory` is for a model that runs segments after a
-    memory: only keys and values of the memory are computed, so keys and values are packed separately from queries.
-    """
+def _use_int8(model: LanguageModel, cache: WeightCache, seed: int, *, with_memory: bool) -> None:
+    """Replaces the weights of the blocks' linear layers by int8 weights of the cache; biases must be filled."""
+    specs = {spec.name: spec for spec in parameters(model.architecture)}
     for name, module in list(model.named_modules()):
         if not (isinstance(module, Linear) and is_linear_map(f"{name}.weight")):
             continue
         owner = model.get_submodule(name.rpartition(".")[0])
         out = module.out_features
         apart = isinstance(owner, AttentionBlock) and name.endswith(".qkv") and (with_memory or owner.attends != "self")
-        weight, scale = quantised(f"{name}.weight")
+        weight = _tensor(cache, specs[f"{name}.weight"], seed, "s7")
         edges = (0, owner.width, out) if apart else (0, out)
-        setattr(owner, name.rpartition(".")[2], Int8Linear(weight, scale, module.bias, edges))
-    return model
+        setattr(owner, name.rpartition(".")[2], Int8Linear(weight, RANDOM_SCALE, module.bias, edges))
 
 
 def fill(
@@ -93,7 +86,8 @@ def fill(
     used, and training changes no file. The model is then on the CPU, in the requested `dtype`. Without a cache the
     values are computed and copied into the model's memory, of any type and on any device.
 
-    `quantisation` int8 needs a cache, and limits the model to inference (`use_int8`, also for `with_memory`).
+    `quantisation` int8 needs a cache, and limits the model to inference. `with_memory` is for an int8 model that runs
+    segments after a memory: only keys and values of the memory are computed, so these are packed apart from queries.
     """
     specs = parameters(model.architecture)
     if cache is None:
@@ -110,8 +104,7 @@ def fill(
     }
     model.load_state_dict(tensors, assign=True, strict=quantisation == "full")
     if quantisation == "int8":
-        by_name = {spec.name: spec for spec in specs}
-        use_int8(model, lambda name: (_tensor(cache, by_name[name], seed, "s7"), RANDOM_SCALE), with_memory=with_memory)
+        _use_int8(model, cache, seed, with_memory=with_memory)
     return model
 
 

@@ -127,7 +127,6 @@ def test_every_generation_is_the_same(weights: Path, runtime: str) -> None:
     model = library(asked.runtime).generator(request(weights, subjects.gpt(), asked))
     seen = []
     for _ in range(3):
-        model.release()
         model.prepare()
         model.generate()
         seen.append(model.tokens.copy())

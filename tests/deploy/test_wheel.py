@@ -107,7 +107,8 @@ def test_it_holds_only_edgefront_and_its_metadata(wheel: Path) -> None:
 
 def test_it_holds_every_file_that_the_repository_has_there(wheel: Path, source: Path) -> None:
     kept = {path.relative_to(source).as_posix() for folder in FOLDERS for path in (source / folder).rglob("*.*")}
-    own = {path.relative_to(source / "edgefront").as_posix() for path in (source / "edgefront").rglob("*.py")}
+    files = (path for ending in ("py", "css") for path in (source / "edgefront").rglob(f"*.{ending}"))
+    own = {path.relative_to(source / "edgefront").as_posix() for path in files}
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if name.startswith("edgefront/")}
         assert not any(entry.external_attr >> 28 == 0o12 for entry in archive.infolist())  # none is a link

@@ -9,7 +9,7 @@ import pytest
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.embeddings_and_head import RotaryPositions
-from edgefront.core.architectures.huggingface import from_config, parse_config, to_config
+from edgefront.core.architectures.huggingface import from_config, to_config
 from edgefront.core.common.errors import InvalidInput
 
 GPT2: dict[str, Any] = {"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2, "vocab_size": 300}
@@ -311,12 +311,6 @@ def test_gemma_s_rotary_bases_are_the_same_in_either_form() -> None:
     bases = [block.get("theta") for block in older.canonical["blocks"][::2]]
     assert bases == [100] * 5 + [None, 100]
     assert older.canonical["positions"] == {"kind": "rotary", "theta": 500}
-
-
-def test_a_field_that_is_written_twice_in_the_text_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="has hidden_size twice, 64 and 128"):
-        parse_config('{"hidden_size": 64, "hidden_size": 128}')
-    assert parse_config('{"hidden_size": 64, "hidden_size": 64}') == {"hidden_size": 64}
 
 
 def test_the_context_is_kept_and_written() -> None:

@@ -78,9 +78,6 @@ class Model(Protocol):
     def forward_ms(self) -> float:
         """Runs one full forward pass over the input. Returns the wall time in ms, including the device's work."""
 
-    def release(self) -> None:
-        """Frees the outputs of the previous pass, as a calling program would. Called before every pass."""
-
     def finite(self) -> bool:
         """Whether the output of the latest forward pass is free of NaN and infinities."""
 
@@ -105,13 +102,10 @@ class Generator(Protocol):
         """Returns the tokens of the latest generation, [batch, new_tokens]."""
 
     def prepare(self) -> None:
-        """Prepares the state after the context for one generation. Time and energy of this step are not measured."""
+        """Frees the previous generation's state, and prepares the state after the context, both without measuring."""
 
     def generate(self) -> GenerationTimes:
         """Runs one generation from the state that `prepare` made, and returns its times."""
-
-    def release(self) -> None:
-        """Frees the state of the previous generation. Called before every generation."""
 
     def finite(self) -> bool:
         """Whether the final scores of the latest generation are free of NaN and infinities."""

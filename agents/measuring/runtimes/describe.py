@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args
 
@@ -27,40 +28,10 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.runtimes import Runtime, not_installed
 
-_FEED_FORWARD = {"kind": "feed_forward", "d_inner": 64}
 _MODELS = tuple(
-    Architecture.parse({"d_model": 32, **parts})
-    for parts in (
-        {
-            "positions": {"kind": "learned", "length": 64},
-            "embedding": {"vocab_size": 96},
-            "blocks": [{"kind": "attention", "n_head": 2}, _FEED_FORWARD],
-        },
-        {
-            "positions": {"kind": "relative"},
-            "norm": "post",
-            "activation": "relu",
-            "embedding": {"vocab_size": 96, "cutoffs": [32], "div": 2},
-            "blocks": [{"kind": "attention", "n_head": 2}, _FEED_FORWARD],
-        },
-        {
-            "positions": {"kind": "none"},
-            "embedding": {"vocab_size": 96},
-            "blocks": [{"kind": "srupp", "d_attn": 16}, {"kind": "sru"}],
-        },
-        {
-            "positions": {"kind": "rotary"},
-            "norm_kind": "rms",
-            "activation": "silu",
-            "embedding": {"vocab_size": 96},
-            "blocks": [
-                {"kind": "short_conv"},
-                {"kind": "attention", "n_head": 2, "n_kv_head": 1, "qk_norm": True, "bias": "none", "window": 4},
-                {**_FEED_FORWARD, "gated": True, "bias": False},
-            ],
-        },
-    )
+    map(Architecture.parse, json.loads(files(__package__).joinpath("tried_models.json").read_text("utf-8")))
 )
+"""Small models with every kind of block and of positions."""
 
 
 def computes_in(number_format: NumberFormat, runtime: Runtime, provider: str) -> bool:

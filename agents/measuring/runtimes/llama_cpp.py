@@ -89,9 +89,6 @@ class _Loaded:
         self.starts: dict[str, int] = {}
         self.versions = {"xllamacpp": xllamacpp.__version__, "gguf": version("gguf"), "numpy": np.__version__}
 
-    def release(self) -> None:
-        """Does nothing, because the server keeps the buffers."""
-
     def _timed(self, request: dict[str, Any], past: int) -> tuple[dict[str, Any], float, float]:
         """Returns the server's response, and llama.cpp's times (ms) for the prompt and for all later tokens, checked
         against the wall clock. Raises `MeasurementError` if llama.cpp did not evaluate exactly the tokens after the

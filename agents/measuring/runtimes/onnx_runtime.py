@@ -180,9 +180,6 @@ class OnnxModel:
             self._binding.synchronize_outputs()
         return (time.perf_counter_ns() - started) / 1e6
 
-    def release(self) -> None:
-        """Does nothing: the outputs are bound once, and stay in the session's memory arena."""
-
     def finite(self) -> bool:
         return all(is_finite(array_of(value)) for value in self._binding.get_outputs())
 
@@ -305,6 +302,9 @@ class OnnxGenerator:
         self.versions = versions(protocol)
 
     def prepare(self) -> None:
+        self._binding.clear_binding_inputs()
+        self._binding.clear_binding_outputs()
+        self._after = []
         self._state = (
             dict(self._kept)
             if self._buffers
@@ -322,11 +322,6 @@ class OnnxGenerator:
             self._pass(self._tokens(chosen), self._next())
             chosen = self._chosen(index)
         return GenerationTimes((first - started) / 1e6, (time.perf_counter_ns() - first) / 1e6)
-
-    def release(self) -> None:
-        self._binding.clear_binding_inputs()
-        self._binding.clear_binding_outputs()
-        self._after = []
 
     def finite(self) -> bool:
         return is_finite(array_of(self._after[self._scores]))

@@ -100,9 +100,6 @@ class OpenVinoModel:
         self._request.infer()
         return (time.perf_counter_ns() - started) / 1e6
 
-    def release(self) -> None:
-        """Does nothing: the inference request owns the outputs."""
-
     def finite(self) -> bool:
         return all(is_finite(self._request.get_tensor(item).data) for item in self._compiled.outputs)
 
@@ -162,9 +159,6 @@ class OpenVinoGenerator:
         for index in range(1, self._protocol.new_tokens):
             chosen = self._pass(index, chosen, self._after())
         return GenerationTimes((first - started) / 1e6, (time.perf_counter_ns() - first) / 1e6)
-
-    def release(self) -> None:
-        """Does nothing: the inference requests own the outputs."""
 
     def finite(self) -> bool:
         return is_finite(self._last.get_tensor(self._scores).data)

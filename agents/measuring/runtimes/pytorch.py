@@ -115,11 +115,8 @@ class TorchModel(_Loaded):
         self._output: torch.Tensor | None = None
         self._state_after: Cache | None = None
 
-    def release(self) -> None:
-        self._output = self._state_after = None
-
     def forward_ms(self) -> float:
-        self.release()
+        self._output = self._state_after = None
         if self._device.type == "cuda":
             return self._forward_on_cuda()
         started = time.perf_counter_ns()
@@ -164,6 +161,7 @@ class TorchGenerator(_Loaded):
         self._scores: torch.Tensor | None = None
 
     def prepare(self) -> None:
+        self._scores = None
         with torch.inference_mode():
             self._state = self._state_before()
         if self._device.type == "cuda":
@@ -178,9 +176,6 @@ class TorchGenerator(_Loaded):
             for index in range(1, self._protocol.new_tokens):
                 chosen, state = self._pass(chosen, state, index)
             return GenerationTimes((first - started) / 1e6, (time.perf_counter_ns() - first) / 1e6)
-
-    def release(self) -> None:
-        self._scores = None
 
     def finite(self) -> bool:
         return self._scores is not None and bool(torch.isfinite(self._scores).all())

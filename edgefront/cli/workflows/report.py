@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -152,28 +153,6 @@ _HEAD = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 """
-_STYLE = """
-:root { color-scheme: light; }
-body { margin: 0 auto; max-width: 88rem; padding: 1rem; font: 16px/1.5 system-ui, sans-serif; color: #17212b; background: #fff; }
-h1 { font-size: 1.5rem; line-height: 1.25; } h2 { font-size: 1.2rem; margin-top: 2rem; } h3 { font-size: 1rem; margin: 1.2rem 0 .3rem; }
-h1, h2, h3, p, td, summary { overflow-wrap: anywhere; }
-p { margin: .4rem 0; } .soft { color: #56636f; font-size: .9rem; }
-.answer { font-weight: 600; padding: .6rem .8rem; background: #e3f4e9; border-radius: 7px; }
-.notice { padding: .6rem .8rem; background: #fff3d9; color: #7a4b00; border-radius: 7px; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; margin: .5rem 0; }
-caption { text-align: left; font-weight: 600; padding: .2rem 0; }
-th, td { padding: .25rem .6rem; border-bottom: 1px solid #d9dfe4; vertical-align: top; }
-td { overflow-wrap: normal; font-variant-numeric: tabular-nums; min-width: 3rem; } th { font-weight: 600; }
-td[style*="right"] { white-space: nowrap; } .models td:nth-child(3) { min-width: 15rem; }
-figure { margin: 1rem 0; } figure svg { width: 100%; max-width: 46rem; height: auto; }
-pre { padding: .6rem .8rem; background: #f0f4f6; border-radius: 6px; overflow-x: auto; font: .9em ui-monospace, monospace; }
-details { margin: .5rem 0; border: 1px solid #d9dfe4; border-radius: 7px; padding: .4rem .8rem; } summary { cursor: pointer; }
-@media (max-width: 40rem) {
-  th, td { padding: .25rem .35rem; }
-  .models td:nth-child(2) { overflow-wrap: anywhere; min-width: 5.5rem; } .models td:nth-child(3) { min-width: 9rem; }
-}
-@media print { .wide { overflow: visible; } table { font-size: .75rem; } }
-"""  # noqa: E501
 
 
 def page(report: Report, pictures: Mapping[str, str]) -> str:
@@ -181,7 +160,7 @@ def page(report: Report, pictures: Mapping[str, str]) -> str:
     return _HEAD + "\n".join(
         [
             f"<title>{escape(report.job.name)}: report</title>",
-            f"<style>{_STYLE}</style>",
+            f"<style>\n{files(__package__).joinpath('report.css').read_text('utf-8')}</style>",
             *_header(report),
             *_answers(report, pictures),
             *_device_facts(report.devices),
