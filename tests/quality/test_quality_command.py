@@ -21,35 +21,35 @@ OF_TABLES = NAMES[-3:]
 
 
 def test_laws_are_listed_and_shown() -> None:
-    listed = result_of("quality", "list")
+    listed = result_of("quality list")
     assert [one["name"] for one in listed] == list(NAMES)
     assert all(one["data"] and one["trained"] and one["features"] for one in listed)
-    assert "WikiText-103" in run("quality", "list")
-    whole = result_of("quality", "show", OF_TABLES[0])
+    assert "WikiText-103" in run("quality list")
+    whole = result_of("quality show", OF_TABLES[0])
     assert len(whole["models"]) == 200
-    shown = run("quality", "show", OF_TABLES[0])
+    shown = run("quality show", OF_TABLES[0])
     assert "40,000 steps" in shown
     assert "parameters" in shown
 
 
 def test_a_model_is_predicted_with_what_it_is_of() -> None:
-    output = result_of("quality", "predict", "gpt2-small", "--law", OF_TABLES[0])
+    output = result_of("quality predict", "gpt2-small", "--law", OF_TABLES[0])
     assert output["law"] == OF_TABLES[0]
     assert output["low"] < output["perplexity"] < output["high"]
     assert output["extrapolated"]
     assert "log_d_model" in output["beyond"]
-    other = result_of("quality", "predict", "gpt2-small", "--law", OF_TABLES[2])
+    other = result_of("quality predict", "gpt2-small", "--law", OF_TABLES[2])
     assert other["data"] == "OpenWebText"
     assert not {"log_d_model", "log_depth", "log_embedding"} & set(other["beyond"])
-    assert "on OpenWebText" in run("quality", "predict", "gpt2-small", "--law", OF_TABLES[2])
+    assert "on OpenWebText" in run("quality predict", "gpt2-small", "--law", OF_TABLES[2])
     with pytest.raises(InvalidInput, match="no scaling law covers encoders"):
-        run("quality", "predict", "bert-base")
+        run("quality predict", "bert-base")
 
 
 def test_describe_tells_the_predicted_quality() -> None:
     assert (
         result_of("describe", "gpt2-small")["quality"]["perplexity"]
-        == result_of("quality", "predict", "gpt2-small")["perplexity"]
+        == result_of("quality predict", "gpt2-small")["perplexity"]
     )
     assert "predicted 1.00 × gpt2-small's perplexity" in run("describe", "gpt2-small")
     assert result_of("describe", "bert-base")["quality"] is None
@@ -61,7 +61,7 @@ def test_a_table_with_repeated_rows_is_judged_as_if_they_stood_there_once(tmp_pa
     for name, rows in (("once", lines), ("twice", lines * 2), ("seeds", [*lines, other_seed])):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
     once, twice, seeds = (
-        result_of("quality", "fit", str(tmp_path / f"{name}.jsonl"), "--name", "mine")
+        result_of("quality fit", str(tmp_path / f"{name}.jsonl"), "--name", "mine")
         for name in ("once", "twice", "seeds")
     )
     assert once["note"] == ""
@@ -81,9 +81,9 @@ def test_a_prior_that_has_learnt_from_the_models_of_a_table_is_named(tmp_path: P
         "was fitted to 12 of these architectures; predictions of other architectures are less accurate than those of "
         "the folds"
     )
-    assert result_of("quality", "fit", str(table), "--prior", OF_TABLES[1], "--out", str(first))["note"] == ""
-    assert result_of("quality", "fit", str(table), "--prior", OF_TABLES[0])["note"] == f"{OF_TABLES[0]} {said}"
-    output = result_of("quality", "fit", str(table), "--prior", str(first), "--out", str(again))
+    assert result_of("quality fit", str(table), "--prior", OF_TABLES[1], "--out", str(first))["note"] == ""
+    assert result_of("quality fit", str(table), "--prior", OF_TABLES[0])["note"] == f"{OF_TABLES[0]} {said}"
+    output = result_of("quality fit", str(table), "--prior", str(first), "--out", str(again))
     assert output["note"] == f"some {said}", "the name of the law in the file"
 
 
@@ -93,17 +93,7 @@ def test_a_law_is_fitted_kept_and_used(tmp_path: Path) -> None:
     some.write_text("\n".join(lines))
     law = tmp_path / "mine.json"
     output = result_of(
-        "quality",
-        "fit",
-        str(some),
-        "--prior",
-        OF_TABLES[0],
-        "--out",
-        str(law),
-        "--name",
-        "mine",
-        "--data",
-        "WikiText-103",
+        "quality fit", str(some), "--prior", OF_TABLES[0], "--out", str(law), "--name", "mine", "--data", "WikiText-103"
     )
     assert (output["name"], output["prior"], output["table_models"], output["family"]) == (
         "mine",
@@ -114,12 +104,12 @@ def test_a_law_is_fitted_kept_and_used(tmp_path: Path) -> None:
     assert output["folds"]["models"] == 25
     assert output["folds"]["spearman"] > 0.95
     assert 0 < output["folds"]["held"] <= 1
-    assert result_of("quality", "show", str(law))["prior"]["name"] == OF_TABLES[0]
-    shown = run("quality", "show", str(law))
+    assert result_of("quality show", str(law))["prior"]["name"] == OF_TABLES[0]
+    shown = run("quality show", str(law))
     assert "data: WikiText-103" in shown
     assert "The law does not state its split, tokens, trained, licence." in shown
     assert "not stated" not in shown
-    study = ("proxy", "study", "--proxy", "quality_law", "--law", str(law))
+    study = ("proxy study", "--proxy", "quality_law", "--law", str(law))
     with pytest.raises(InvalidInput, match="law: mine was fitted to the models of this table"):
         run(*study, LTS, "--where", "backbone=txl")
     others = tmp_path / "others.jsonl"
@@ -149,7 +139,7 @@ def test_a_prediction_says_of_what_it_is_as_far_as_its_law_does(stated: dict[str
 
 
 def test_a_law_is_judged_without_the_rows_of_the_table() -> None:
-    both = result_of("proxy", "study", LTS, "--proxy", "quality_law", "--by", "backbone")
+    both = result_of("proxy study", LTS, "--proxy", "quality_law", "--by", "backbone")
     for backbone, least in (("gpt2", 0.8), ("txl", 0.55)):
         found = both[backbone]
         assert found["own_data"]["left_out"] == 200
@@ -164,9 +154,9 @@ def test_a_study_by_default_leaves_out_laws_that_are_about_nothing(tmp_path: Pat
         for width in (16, 32, 48):
             model = {"d_model": width, "causal": False, "embedding": {"vocab_size": 99}, "blocks": blocks}
             file.write(json.dumps({"architecture": model, "ppl": 100 / width}) + "\n")
-    assert "quality_law" not in {one["proxy"] for one in result_of("proxy", "study", str(table))["proxies"]}
+    assert "quality_law" not in {one["proxy"] for one in result_of("proxy study", str(table))["proxies"]}
     with pytest.raises(InvalidInput, match="quality_law has a value for 0 of 3 models"):
-        run("proxy", "study", str(table), "--proxy", "quality_law")
+        run("proxy study", str(table), "--proxy", "quality_law")
 
 
 @pytest.mark.parametrize(
@@ -186,12 +176,12 @@ def test_wrong_rows_are_named(change: dict[str, Any], field: str, said: str, tmp
     table = tmp_path / "table.jsonl"
     table.write_text("\n".join(map(json.dumps, rows)))
     with pytest.raises(InvalidInput) as caught:
-        run("quality", "fit", str(table))
+        run("quality fit", str(table))
     assert caught.value.field == field
     assert said in caught.value.detail
     if change.get("n_layer"):
         with pytest.raises(InvalidInput, match=r"row 3: n_layer is 'five'"):
-            run("proxy", "study", str(table), "--proxy", "quality_law")
+            run("proxy study", str(table), "--proxy", "quality_law")
 
 
 def test_tables_that_teach_nothing_are_refused(tmp_path: Path) -> None:
@@ -199,11 +189,11 @@ def test_tables_that_teach_nothing_are_refused(tmp_path: Path) -> None:
     table = tmp_path / "table.jsonl"
     table.write_text("\n".join(lines[:1] * 8))
     with pytest.raises(InvalidInput, match="different shapes, not 1"):
-        run("quality", "fit", str(table))
+        run("quality fit", str(table))
     bleu = tmp_path / "bleu.jsonl"
     bleu.write_text("\n".join(json.dumps({**json.loads(line), "bleu": 3.0}) for line in lines[:6]))
     (tmp_path / "packed.csv.gz").write_bytes(b"no gzip")
     with pytest.raises(InvalidInput, match=r"packed\.csv\.gz: "):
-        run("quality", "fit", str(tmp_path / "packed.csv.gz"))
+        run("quality fit", str(tmp_path / "packed.csv.gz"))
     with pytest.raises(InvalidInput, match="predicts perplexity, but bleu is another measure"):
-        run("quality", "fit", str(bleu), "--quality", "bleu")
+        run("quality fit", str(bleu), "--quality", "bleu")

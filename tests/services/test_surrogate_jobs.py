@@ -106,16 +106,6 @@ def test_a_generation_that_is_asked_again_proposes_the_same(service: Service, ag
     ]  # type: ignore[union-attr]
 
 
-def test_a_second_job_learns_from_the_first(service: Service, agent: SimulatedAgent) -> None:
-    service.finish(agent, asked())
-    second = service.finish(agent, asked(seed=8))
-    with service.database.read() as session:
-        operators = session.scalars(
-            select(Candidate.operator).where(Candidate.job_id == second.id, Candidate.role == "search")
-        ).all()
-    assert "spread" not in operators
-
-
 def test_the_best_within_limits_is_better_than_the_stock_model(service: Service, agent: SimulatedAgent) -> None:
     """Between two of its depths, where only other shapes fit."""
     free = {"name": "lts-gpt2", "narrow": {**SMALL, "div": [1, 2, 4]}}
