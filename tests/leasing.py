@@ -13,11 +13,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LatencySamples, LaunchResult, PeakMemory
-from edgefront.core.schemas.agent import (
-    LaunchReport,
-    ReportReceipt,
-    ReportRequest,
-)
+from edgefront.core.schemas.agent import LaunchReport, ReportReceipt, ReportRequest
 from edgefront.core.schemas.jobs import AlgorithmRequest, JobRequest, TargetRequest
 from edgefront.core.services.measuring import launches, leases
 from edgefront.core.services.measuring.launches import GrantedLease

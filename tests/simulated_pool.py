@@ -17,13 +17,7 @@ from sqlalchemy import select
 
 from edgefront.core.data.prepared.prepared import MANIFEST, Manifest
 from edgefront.core.schemas.trainings import TrainingRequest, TrainingView
-from edgefront.core.services.settings import (
-    BrokerSettings,
-    DatabaseSettings,
-    LeaseSettings,
-    Settings,
-    TrainingSettings,
-)
+from edgefront.core.services.settings import BrokerSettings, DatabaseSettings, LeaseSettings, Settings, TrainingSettings
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings import lifecycle as trainings
 from edgefront.core.services.trainings.claims import Machine, TrainingClaim

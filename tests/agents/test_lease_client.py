@@ -11,14 +11,7 @@ from scripted_server import CREDENTIAL, TOKEN, Script, ScriptedServer
 from tenacity import AsyncRetrying, RetryCallState
 
 from edgefront.agents import options
-from edgefront.agents.server.client import (
-    AgentClient,
-    ProtocolMismatch,
-    RetryPolicy,
-    check_url,
-    error_of,
-    retryable,
-)
+from edgefront.agents.server.client import AgentClient, ProtocolMismatch, RetryPolicy, check_url, error_of, retryable
 from edgefront.core.common import errors
 from edgefront.core.common.http_client import pauses
 from edgefront.core.schemas.agent import MAX_BATCH, LeaseRequest

@@ -11,13 +11,7 @@ from running_client import BOARD, SMALL, Running
 from edgefront import Client
 from edgefront.core.architectures.cost.costs import CostOptions, costs
 from edgefront.core.architectures.models import named_models
-from edgefront.core.common.errors import (
-    ArchitectureError,
-    InvalidInput,
-    NotFound,
-    Unauthenticated,
-    Unavailable,
-)
+from edgefront.core.common.errors import ArchitectureError, InvalidInput, NotFound, Unauthenticated, Unavailable
 
 
 def test_it_finds_the_running_service_and_its_key(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:

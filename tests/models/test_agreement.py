@@ -10,14 +10,7 @@ import torch
 from built_graphs import build
 from descriptions import descriptions
 from hypothesis import given
-from tiny_models import (
-    LENGTH,
-    adaptive,
-    architecture,
-    onnx_session,
-    random_tokens,
-    run_onnx,
-)
+from tiny_models import LENGTH, adaptive, architecture, onnx_session, random_tokens, run_onnx
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.parameters import parameters

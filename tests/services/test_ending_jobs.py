@@ -13,15 +13,7 @@ from sqlalchemy import select
 from edgefront.core.common.errors import Conflict, NotFound
 from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES
 from edgefront.core.services.measuring import leases
-from edgefront.core.store.tables import (
-    Candidate,
-    Event,
-    Generation,
-    Job,
-    Launch,
-    Measurement,
-    Target,
-)
+from edgefront.core.store.tables import Candidate, Event, Generation, Job, Launch, Measurement, Target
 from edgefront.workers.sweep import sweep_once
 
 

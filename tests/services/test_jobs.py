@@ -22,12 +22,7 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.capability import mark_unsupported
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.measuring import leases
-from edgefront.core.store.tables import (
-    Candidate,
-    Device,
-    Job,
-    Target,
-)
+from edgefront.core.store.tables import Candidate, Device, Job, Target
 
 
 def test_the_same_key_makes_one_job(service: Service, agent: SimulatedAgent) -> None:

@@ -13,12 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.architectures.pattern import (
-    MAX_LETTERS,
-    contract,
-    expand,
-    par_pattern,
-)
+from edgefront.core.architectures.pattern import MAX_LETTERS, contract, expand, par_pattern
 from edgefront.core.common.errors import ArchitectureError
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "patterns.jsonl"

@@ -13,14 +13,7 @@ import torch
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.training.checkpoint import read_model, read_progress
 from edgefront.core.training.recipes.recipe import Recipe
-from edgefront.core.training.run_folder import (
-    CHECKPOINTS,
-    LOG,
-    METRICS,
-    SPEC,
-    RunSpec,
-    read_metrics,
-)
+from edgefront.core.training.run_folder import CHECKPOINTS, LOG, METRICS, SPEC, RunSpec, read_metrics
 
 DROPOUT = {"embedding": 0.1, "hidden": 0.1, "attention": 0.1, "highway": 0.1, "output": 0.1}
 EMBEDDING = {"vocab_size": 5000}

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from edgefront.core.training.finetune.tasks import (
-    Question,
-)
+from edgefront.core.training.finetune.tasks import Question
 
 
 def squad(path: Path, questions: list[Question]) -> Path:

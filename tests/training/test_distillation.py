@@ -30,16 +30,7 @@ from edgefront.core.training.parametrisation import initialise
 from edgefront.core.training.recipes.catalogue import recipe
 from edgefront.core.training.recipes.recipe import Distil, Recipe, check_task
 from edgefront.core.training.run import run
-from edgefront.core.training.run_folder import (
-    CHECKPOINTS,
-    EXIT_DONE,
-    LOG,
-    METRICS,
-    RESULT,
-    SPEC,
-    RunSpec,
-    read_metrics,
-)
+from edgefront.core.training.run_folder import CHECKPOINTS, EXIT_DONE, LOG, METRICS, RESULT, SPEC, RunSpec, read_metrics
 from edgefront.core.training.step import rows_of
 
 TOKENS = 60
