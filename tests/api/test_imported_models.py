@@ -10,12 +10,14 @@ import shutil
 import tarfile
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
+from concurrency import at_once
 from databases import ON_BOTH
 from packages import DESCRIPTIONS, IMPORT_PATH, lively, package, packed, packed_model
 from running_api import Service, problem
@@ -115,18 +117,8 @@ def test_the_same_weights_give_the_same_training(service: Service, folder: Path,
 
 @ON_BOTH
 def test_of_requests_at_once_one_makes_it(service: Service, folder: Path) -> None:
-    clients = [service.client("user", "bob") for _ in range(4)]
-    content, answers, ready = packed_model(folder), list[httpx.Response](), threading.Barrier(4)
-
-    def send(client: httpx.Client) -> None:
-        ready.wait()
-        answers.append(client.post(IMPORT_PATH, content=content))
-
-    threads = [threading.Thread(target=send, args=[client]) for client in clients]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    clients, content = [service.client("user", "bob") for _ in range(4)], packed_model(folder)
+    answers = at_once(*(partial(client.post, IMPORT_PATH, content=content) for client in clients))
     assert sorted(answer.status_code for answer in answers) == [200, 200, 200, 201]
     assert len({answer.json()["id"] for answer in answers}) == 1
     assert len(list((service.settings.artifact_folder / "trainings").iterdir())) == 1

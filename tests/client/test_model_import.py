@@ -79,6 +79,7 @@ def test_a_trained_model_brings_its_tokenizer_and_card(tmp_path: Path, level: st
     assert card.startswith("---\nlicense: unknown\nlibrary_name: transformers\npipeline_tag: text-generation\n")
     assert "# Ada's" in card
     assert "AutoTokenizer" in card
+    assert "`tokenizer.json`, in Hugging Face's form" in (tmp_path / "trained" / "README.md").read_text()
 
 
 def their_folder(folder: Path, vocabulary: int) -> Any:

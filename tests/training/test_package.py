@@ -14,7 +14,6 @@ import onnxruntime as ort
 import pytest
 import safetensors.numpy
 import torch
-import transformers
 import yaml
 from built_graphs import build
 from huggingface_hub import ModelCard
@@ -25,7 +24,6 @@ from typer.testing import CliRunner
 from edgefront.cli.main import app
 from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.common.number_formats import NumberFormat
-from edgefront.core.data.tokenizers.bpe import BPETokenizer
 from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer, CharacterTokenizer, WordTokenizer
 from edgefront.core.model_files.model_file import file_name, write_model
 from edgefront.core.model_files.parameter_values import StoredValues
@@ -203,19 +201,6 @@ def test_the_head_of_the_card_is_what_the_hub_reads(tmp_path: Path) -> None:
     assert task_of(translator(vocabulary=6).architecture) == "translation"
 
 
-def test_a_package_has_the_tokenizer_that_transformers_loads(tmp_path: Path) -> None:
-    for number, ours in enumerate(
-        (ByteTokenizer(), CharacterTokenizer("abc \n"), WordTokenizer(["<eos>", "<unk>", "a", "b"]), _pieces())
-    ):
-        model = lively({**DESCRIPTIONS["gpt2"], "embedding": {"vocab_size": ours.vocab_size}})
-        write_package(tmp_path / str(number), model, ours, {})
-        theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / str(number))
-        assert theirs("a b a")["input_ids"] == ours.encode("a b a")
-        assert read_package(tmp_path / str(number)).tokenizer.encode("a b") == ours.encode("a b")
-        card = (tmp_path / str(number) / "README.md").read_text()
-        assert "`tokenizer.json`, in Hugging Face's form" in card
-
-
 def test_a_card_is_written_again_with_what_became_known(tmp_path: Path) -> None:
     folder = package(tmp_path / "a", "gpt2", **FACTS).folder
     done = CliRunner().invoke(app, ["model", "card", str(folder), "--licence", "mit", "--name", "Ada's"])
@@ -234,10 +219,6 @@ def test_a_card_is_written_again_with_what_became_known(tmp_path: Path) -> None:
     assert "# Ada's" in card
     refused = CliRunner().invoke(app, ["model", "card", str(folder), "--licence", "do as you like"])
     assert isinstance(refused.exception, InvalidInput)
-
-
-def _pieces() -> BPETokenizer:
-    return BPETokenizer.train(iter(["a b a the cat sat"]), 270)
 
 
 def test_missing_and_damaged_packages_are_reported(tmp_path: Path) -> None:
