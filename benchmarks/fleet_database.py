@@ -149,10 +149,11 @@ def _job(cursor: psycopg.Cursor[Any], key: str, now: datetime) -> tuple[str, str
     )
     reference = {"proxy": 0.0, "proxy_scale": PROXY_SCALE, "latency_ms": 2000.0, "memory_bytes": 1.6e9}
     cursor.execute(
-        "INSERT INTO target (id, job_id, position, name, device_key, protocol, protocol_digest, limits, seed, state, "
-        "note, generation, reference, hypervolume, frontier_size, candidates, settled, launches_done, refinements, "
-        "busy_s, measuring_s, started_at) "
-        "VALUES (%s, %s, 0, 'bench', %s, %s, %s, '{}', 1, 'searching', '', 0, %s, 0, 0, 0, 0, 0, 0, 0, 0, %s)",
+        "INSERT INTO target (id, job_id, position, name, device_key, protocol, protocol_digest, limits, seed, proxy, "
+        "state, note, generation, reference, hypervolume, frontier_size, candidates, settled, launches_done, "
+        "refinements, busy_s, measuring_s, started_at) "
+        "VALUES (%s, %s, 0, 'bench', %s, %s, %s, '{}', 1, 'decoder_parameters', 'searching', '', 0, %s, 0, 0, 0, 0, "
+        "0, 0, 0, 0, %s)",
         [target, job, key, PROTOCOL.model_dump_json(), PROTOCOL.digest, json.dumps(reference), now],
     )
     return job, target

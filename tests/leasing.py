@@ -150,6 +150,7 @@ class Leasing:
                 protocol_digest=protocol.digest,
                 limits={},
                 seed=1,
+                proxy="decoder_parameters",
                 state=state,
                 reference={"proxy": 0.0, "proxy_scale": 1000.0, "latency_ms": 100.0, "memory_bytes": float(1 << 30)},
             )

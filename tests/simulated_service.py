@@ -12,8 +12,7 @@ from edgefront.core.schemas.recommendations import ChoicesView, RecommendationVi
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.jobs.answers import choices, recommendation
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.tasks import ADVANCE, PROCESS_RESULTS, WORK
-from edgefront.core.services.work import SCORES
+from edgefront.core.services.tasks import ADVANCE, PROCESS_RESULTS
 from edgefront.core.store.database import Database
 from edgefront.workers.work import (
     compute_and_store,
@@ -84,7 +83,7 @@ class Inbox:
         self.database = database
         self.targets: list[str] = []
         self.others: list[tuple[str, dict[str, Any]]] = []
-        """What was sent to workers that score or train."""
+        """What was sent to workers that learn or train."""
         database.send = self.send
 
     def send(self, task: str, arguments: dict[str, Any]) -> None:
@@ -125,11 +124,6 @@ class Service:
     def inbox(self) -> list[str]:
         """Targets that wait to be moved on."""
         return self.tasks.targets
-
-    @property
-    def scores_asked(self) -> int:
-        """How many workers were told that scores wait."""
-        return sum(task == WORK and arguments["queue"] == SCORES.name for task, arguments in self.tasks.others)
 
     def work(self) -> None:
         """Does the tasks that wait."""

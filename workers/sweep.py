@@ -12,7 +12,6 @@ from edgefront.core.common.errors import Unavailable
 from edgefront.core.services import work
 from edgefront.core.services.access import keys
 from edgefront.core.services.measuring import anchors, quarantine, stranded
-from edgefront.core.services.quality import scoring
 from edgefront.core.services.search.stalled import resume_stalled
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.store.database import Database
@@ -28,11 +27,10 @@ PARTS: tuple[Callable[[Session, datetime], object], ...] = (
     stranded.forget_ended_leases,
     training_claims.return_expired,
     work.resend,
-    scoring.resend,
     keys.purge_web_sessions,
 )
 """Parts of a sweep: expired leases and unneeded launches, devices in quarantine, due anchors, reports and targets whose
-task was lost, ended leases, lost trainings, unclaimed work, unclaimed scores, expired sessions.
+task was lost, ended leases, lost trainings, unclaimed work, expired sessions.
 
 Each part has its own transaction, so a failure does not undo the others. Several sweeps may run at once, beside claims
 and reports, because a sweep skips locked rows and leaves them to the next sweep.

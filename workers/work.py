@@ -30,13 +30,12 @@ from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.measuring import result_processing
 from edgefront.core.services.quality import learning
 from edgefront.core.services.search import advance
-from edgefront.core.services.search.computing import ComputeStep
+from edgefront.core.services.search.computing import ComputeStep, Step
 from edgefront.core.services.search.proposing import BEFORE_SEARCH
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.work import Claim, Outcome, Queue, interval_s
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import new_id
-from edgefront.workers.scoring.scoring import Scoring
 
 LOCK_ATTEMPTS = 3
 """Number of attempts for one step, because Postgres rolls back one of two transactions that deadlock."""
@@ -52,13 +51,11 @@ def take_short_steps(database: Database, target_id: str, settings: Settings) -> 
     If the step needs a long computation, requests `compute_step` for the target instead.
     """
     step = take_step(database, target_id)
-    if not isinstance(step, ComputeStep):
-        return step
-    if step.number == BEFORE_SEARCH:  # this step takes milliseconds
-        return compute_and_store(database, step, settings)
-    with database.write() as session:
-        work.request(session, WorkKind.SEARCH, {target_id: step.owner}, database.now(session))
-        work.wake(session, work.SEARCH)
+    if step.compute is None:
+        return step.more
+    if step.compute.number == BEFORE_SEARCH:  # this takes milliseconds
+        return compute_and_store(database, step.compute, settings)
+    _request(database, WorkKind.SEARCH, target_id)
     return False
 
 
@@ -66,26 +63,27 @@ def compute_step(database: Database, target_id: str, settings: Settings) -> None
     """Computes and stores a target's next step, then requests `take_short_steps` for the following steps."""
     step = next_compute_step(database, target_id)
     if step is not None and compute_and_store(database, step, settings):
-        with database.write() as session:
-            work.request(session, WorkKind.ADVANCE, {target_id: step.owner}, database.now(session))
-            work.wake(session, work.SHORT)
+        _request(database, WorkKind.ADVANCE, target_id)
+
+
+def _request(database: Database, kind: WorkKind, target_id: str) -> None:
+    with database.write() as session:
+        work.request(session, kind, _owners(session, target_id), database.now(session))
+        work.wake(session, work.queue_of(kind))
 
 
 def next_compute_step(database: Database, target_id: str) -> ComputeStep | None:
     """Advances a target to the next step that needs a long computation, one committed step at a time.
 
-    Returns the next step to compute; None if the target waits for measurements or scores, or has ended.
+    Returns the next step to compute; None if the target waits for measurements, or has ended.
     """
-    while True:
-        step = take_step(database, target_id)
-        if isinstance(step, ComputeStep):
-            return step
-        if not step:
-            return None
+    while (step := take_step(database, target_id)).more:
+        pass
+    return step.compute
 
 
-def take_step(database: Database, target_id: str) -> bool | ComputeStep:
-    """Commits one step of a target. Returns whether another step can follow at once, or the step to compute."""
+def take_step(database: Database, target_id: str) -> Step:
+    """Commits one step of a target."""
     return committed(database, lambda session: advance.advance(session, target_id, database.now(session)))
 
 
@@ -94,13 +92,12 @@ def compute_and_store(database: Database, step: ComputeStep, settings: Settings 
 
     `settings` is passed to `ComputeStep.compute`.
     """
-    more: bool | ComputeStep = step
-    computed = step.compute(settings)
-    while isinstance(more, ComputeStep):
-        more = committed(
+    stored, computed = Step(compute=step), step.compute(settings)
+    while stored.compute is not None:
+        stored = committed(
             database, lambda session: advance.store(session, step, computed, database.now(session), settings)
         )
-    return more
+    return stored.more
 
 
 def committed(database: Database, step: Callable[[Session], Result]) -> Result:
@@ -202,7 +199,6 @@ class Worker:
         self.holder = new_id("wrk")
         self.slots = slots
         self.queues = queues
-        self.scoring = Scoring(database, settings)
         self._stopping = threading.Event()
         self._kinds: Mapping[WorkKind, _Kind] = {
             WorkKind.RESULTS: _Kind(
@@ -217,7 +213,6 @@ class Worker:
                 lambda held: compute_step(database, held.subject, settings),
                 lambda target, why: fail(database, target, why),
             ),
-            WorkKind.SCORE: _Kind(lambda held: self.scoring.compute(held.subject), self.scoring.give_up),
             WorkKind.LEARN: _Kind(
                 lambda held: learning.learn(database, held.subject),
                 lambda subject, why: _log.error("the scaling law of %s was not refined: %s", subject, why),
@@ -232,7 +227,6 @@ class Worker:
                 work.release(session, self.holder)
         except Unavailable as error:
             _log.warning("the claims of this worker were not released: %s", error)
-        self.scoring.stop()
 
     def register(self, app: Any) -> None:
         """Registers the tasks that request and execute work in a Celery application."""
@@ -247,7 +241,7 @@ class Worker:
             self.requested(work.REQUESTED_BY[tasks.PROCESS_RESULTS], target_id or "")
 
         @app.task(name=tasks.WORK, shared=False)  # type: ignore[untyped-decorator]
-        def do_work(queue: str, number: int) -> None:  # noqa: ARG001
+        def do_work(queue: str) -> None:
             self.work(queues[queue])
 
     def requested(self, kind: WorkKind, subject: str) -> None:

@@ -107,14 +107,6 @@ class ReportOutcome(State):
     """The job no longer needs the launch; the measurement is stored anyway."""
 
 
-class ScoreState(State):
-    """State of the quality score that a proxy gives an architecture."""
-
-    WANTED = "wanted"
-    DONE = "done"
-    INFEASIBLE = "infeasible"
-
-
 class TrainingState(State):
     QUEUED = "queued"
     STARTING = "starting"
@@ -208,7 +200,6 @@ MEASURED_CANDIDATES = (CandidateState.MEASURED, CandidateState.OUT_OF_BOUNDS)
 LIVE_LAUNCHES = (LaunchState.WANTED, LaunchState.LEASED, LaunchState.REPORTED)
 """States of launches whose result is pending or not processed yet."""
 FINISHED_LAUNCHES = (LaunchState.DONE, LaunchState.INFEASIBLE, LaunchState.FAILED, LaunchState.IMPLAUSIBLE)
-FINISHED_SCORES = (ScoreState.DONE, ScoreState.INFEASIBLE)
 LIVE_TRAININGS = (TrainingState.STARTING, TrainingState.TRAINING, TrainingState.EVALUATING)
 ENDED_TRAININGS = (TrainingState.CANCELLED, TrainingState.DONE, TrainingState.FAILED)
 
@@ -222,7 +213,5 @@ class WorkKind(State):
     """Takes those next steps of a target that need no computation."""
     SEARCH = "search"
     """Computes and stores a target's next step."""
-    SCORE = "score"
-    """Computes an owner's scores of proxies that need torch."""
     LEARN = "learn"
     """Refits the scaling laws of an owner's trainings of one kind."""

@@ -57,7 +57,7 @@ class ProposedView(View):
     weight_bytes: int
     flops: int
     proxy: float
-    """Proxy score, with a sign such that higher is better. 0 if the model could not be scored."""
+    """Proxy score, with a sign such that higher is better."""
     predicted: PredictedView | None = None
     """Predictions at the time of the proposal; None for candidates of earlier releases."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, Strict, StrictFloat, StrictInt, model_validator
+from pydantic import Field, Strict, StrictFloat, StrictInt, field_validator, model_validator
 
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.states import (
@@ -15,7 +15,7 @@ from edgefront.core.common.states import (
     TargetState,
 )
 from edgefront.core.common.units import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
-from edgefront.core.common.validation import checked
+from edgefront.core.common.validation import checked, short
 from edgefront.core.measurement.protocol import Latency, MeasurementProtocol
 from edgefront.core.schemas.agent import Identifier, Name
 from edgefront.core.schemas.messages import Request, View
@@ -24,20 +24,8 @@ from edgefront.core.schemas.published import PublishedRequest, Variants
 Quality = Literal["proxy", "perplexity"]
 TrainTokens = Annotated[StrictInt, Field(ge=MIN_TRAIN_TOKENS, le=MAX_TRAIN_TOKENS)]
 
-ProxyName = Literal[
-    "decoder_parameters",
-    "total_parameters",
-    "quality_law",
-    "grad_norm",
-    "snip",
-    "grasp",
-    "fisher",
-    "synflow",
-    "jacob_cov",
-    "relu_log_det",
-    "partial_training",
-]
-"""Names of the proxies in `core.training.proxies.registry`."""
+ProxyName = Literal["auto", "decoder_parameters", "total_parameters", "quality_law", "published_score"]
+"""Proxies of a search: those that are computed at once, without building a model."""
 
 PUBLISHED = "published"
 """Name of the space of published models."""
@@ -49,6 +37,7 @@ MAX_LIMIT = 1e15
 """Maximum value of a limit, in the limit's unit."""
 Positive = Annotated[StrictFloat, Field(gt=0, le=MAX_LIMIT, allow_inf_nan=False)]
 TrainHours = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+LawName = Annotated[str, Field(min_length=1, max_length=64)]
 TrainerName = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")]
 
 
@@ -237,7 +226,7 @@ class AlgorithmRequest(Request):
     """Search algorithm of a job, with its settings (see `GET /v1/catalogue/algorithms`)."""
 
     name: Algorithm = "auto"
-    """auto: surrogate; lts if the job's proxy needs built models; listed for published models."""
+    """auto: surrogate; listed for published models."""
     settings: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
 
 
@@ -262,6 +251,13 @@ class ParameterLimits(Request):
     max_total: Annotated[StrictInt, Field(ge=1)] | None = None
 
 
+class SearchLaw(Request):
+    """The scaling law that predicts the perplexities of a search."""
+
+    law: Annotated[LawName | None, Field(exclude_if=lambda law: law is None)] = None
+    """A shipped scaling law, or one refined by the owner's trainings. Default: that of the space's model family."""
+
+
 class JobRequest(PredictionBudget):
     name: Name = "search"
     space: SpaceRequest = SpaceRequest()
@@ -278,18 +274,27 @@ class JobRequest(PredictionBudget):
     """
     goal: Literal[Goal.FRONTIER, Goal.BEST_WITHIN_LIMITS] = Goal.FRONTIER
     """Goal for each target: its frontier, or its best model within the limits."""
-    proxy: ProxyName | Literal["published_score", "auto"] = "auto"
+    proxy: ProxyName = "auto"
     """The proxy for quality; auto: quality_law if a scaling law covers the space, else decoder_parameters;
-    published_score for published models. Workers compute scores that need torch, each once for all jobs."""
-    proxy_settings: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
-    """Settings of zero-cost proxies: batch (rows, length, data); of partial_training: data, recipe and steps."""
-    proxy_seed: Annotated[StrictInt, Field(ge=0, lt=1 << 63)] = 0
-    """Seed of the random weights and tokens of proxies."""
+    published_score for published models."""
+    proxy_settings: SearchLaw = SearchLaw()
     epsilon: Annotated[StrictFloat, Field(ge=0, lt=0.5, allow_inf_nan=False)] = EPSILON
     """Relative error of measurement: smaller differences in quality, latency or peak memory do not count for the
     frontier. 0: every difference counts.
     """
     seed: Annotated[StrictInt, Field(ge=0, lt=1 << 63)] = 0
+
+    @field_validator("proxy", mode="before")
+    @classmethod
+    def _is_immediate(cls, proxy: Any) -> Any:
+        if isinstance(proxy, str) and proxy not in get_args(ProxyName):
+            allowed = ", ".join(get_args(ProxyName))
+            raise InvalidInput(
+                f"a search ranks by {allowed}, not by {short(proxy)}; `edgefront proxy score` computes the others",
+                value=proxy[:80],
+                allowed=allowed,
+            )
+        return proxy
 
 
 class TargetView(View):

@@ -46,13 +46,13 @@ class Problem:
     """Vectorised `accept`: returns a mask of the permitted architectures."""
 
     def score_function(self) -> ScoreFunction:
-        """The score function of the proxy. Raises `InvalidInput` if scores by the proxy need built models."""
+        """The score function of the proxy. Raises `InvalidInput` if the proxy is no function of shapes."""
         scores = self.custom_score or COUNTED.get(self.proxy)
         if scores is None:
             allowed = ", ".join(["quality_law", *COUNTED])
             raise InvalidInput(
-                f"the proxy {self.proxy} must build and run every model, which is too slow for the hundred thousand "
-                f"models of a search by prediction. Supported proxies are {allowed}",
+                f"a search by prediction computes its proxy from the shapes of models, which the proxy {self.proxy} "
+                f"does not permit. Supported proxies are {allowed}",
                 field="proxy",
                 value=self.proxy,
                 allowed=f"{allowed}, or another algorithm",

@@ -160,13 +160,6 @@ class TrainingSettings(_Group):
     """Command that trains, without the training's folder. `python -m edgefront.core.training.run` if absent."""
 
 
-class ScoringSettings(_Group):
-    device: Literal["cpu", "cuda"] = "cpu"
-    """Device on which a worker computes proxy scores."""
-    timeout_s: float = Field(default=900.0, gt=0, le=86_400)
-    """Maximum duration in seconds of one attempt to compute a proxy score."""
-
-
 class Settings(BaseSettings):
     """All settings of the service. Raises `InvalidInput` for a variable with a wrong value or an unknown name."""
 
@@ -183,7 +176,6 @@ class Settings(BaseSettings):
     data: DataSettings = DataSettings()
     owners: OwnerSettings = OwnerSettings()
     training: TrainingSettings = TrainingSettings()
-    scoring: ScoringSettings = ScoringSettings()
 
     def __init__(self, **given: Any) -> None:  # Any: pydantic checks each value by its field
         try:

@@ -12,9 +12,7 @@ PROCESS_RESULTS = "edgefront.process_results"
 """Task that processes reports (`measuring.result_processing`). Argument: `target_id`, None for deleted targets."""
 
 WORK = "edgefront.work"
-"""Task that does waiting work. Arguments: `queue`, a name in `core.services.work.QUEUES`, and `number`, which makes the
-messages of one transaction distinct, so that each wakes one worker.
-"""
+"""Task that does waiting work. Argument: `queue`, a name in `core.services.work.QUEUES`."""
 
 SWEEP = "edgefront.sweep"
 """Task that releases expired leases, ends targets whose budget is used up and resends lost tasks. No argument."""

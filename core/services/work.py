@@ -58,9 +58,7 @@ SHORT = Queue("", (WorkKind.RESULTS, WorkKind.ADVANCE))
 """Queue of items that take milliseconds. Long work must not delay them."""
 SEARCH = Queue("search", (WorkKind.SEARCH, WorkKind.LEARN))
 """Queue of items that take seconds of one core."""
-SCORES = Queue("scores", (WorkKind.SCORE,))
-"""Queue of items that need torch."""
-QUEUES = (SHORT, SEARCH, SCORES)
+QUEUES = (SHORT, SEARCH)
 """All queues of work. Each worker serves some of them."""
 
 REQUESTED_BY = {
@@ -124,12 +122,11 @@ def request(session: Session, kind: WorkKind, subjects: Mapping[str, str], now: 
 
 
 def claim(session: Session, queue: Queue, holder: str, slots: int, now: datetime) -> Claim | None:
-    """Claims the queue's next item. Returns None if no item waits, or if the worker already has `slots` claims. Claims
-    of short work and claims of long work are counted separately.
+    """Claims the queue's next item. Returns None if no item waits, or if the worker already has `slots` claims of the
+    queue.
     """
     sql.lock_name(session, "work", holder)
-    same_slots = SHORT.kinds if queue == SHORT else (*SEARCH.kinds, *SCORES.kinds)
-    claimed = (WorkItem.holder == holder, WorkItem.kind.in_(same_slots), ~_is_free(now))
+    claimed = (WorkItem.holder == holder, WorkItem.kind.in_(queue.kinds), ~_is_free(now))
     if (session.scalar(select(func.count()).where(*claimed)) or 0) >= slots:
         return None
     item = session.scalar(
@@ -183,10 +180,9 @@ def resend(session: Session, now: datetime) -> None:
             wake(session, queue)
 
 
-def wake(session: Session, queue: Queue, workers: int = 1) -> None:
-    """Wakes this many workers for the queue, after the commit."""
-    for number in range(workers):
-        enqueue(session, tasks.WORK, queue=queue.name, number=number)
+def wake(session: Session, queue: Queue) -> None:
+    """Wakes a worker for the queue, after the commit."""
+    enqueue(session, tasks.WORK, queue=queue.name)
 
 
 def _is(held: Claim) -> ColumnElement[bool]:

@@ -135,20 +135,6 @@ with_id(
     sa.Index("ix_measurement_device", "device_key", "protocol_digest", "state", "id"),
     partial_index("ix_measurement_pooled", "device_key", "protocol_digest", "id", where="launches > 1"),
 )
-with_id(
-    "proxy_score",
-    *required(sa.String(64), "digest", "settings_digest"),
-    *required(sa.String(32), "proxy"),
-    *required(sa.BigInteger, "seed"),
-    *required(JSON, "settings", "architecture"),
-    one("state", states(10, "wanted", "done", "infeasible")),
-    *optional(sa.Double, "value"),
-    *optional(sa.Text, "reason"),
-    *required(UTC, "created_at"),
-    *optional(UTC, "settled_at"),
-    sa.UniqueConstraint("digest", "proxy", "settings_digest", "seed"),
-    partial_index("ix_proxy_score_open", "id", where="state = 'wanted'"),
-)
 table(
     "owner_law",
     sa.Column("owner", sa.String(100), primary_key=True),
@@ -160,7 +146,7 @@ table(
 )
 table(
     "work_item",
-    sa.Column("kind", states(10, "results", "advance", "search", "score", "learn", name="kind"), primary_key=True),
+    sa.Column("kind", states(10, "results", "advance", "search", "learn", name="kind"), primary_key=True),
     sa.Column("subject", sa.String(120), primary_key=True),
     *required(sa.String(100), "owner"),
     *required(sa.Double, "turn"),
@@ -214,8 +200,7 @@ with_id(
     *required(JSON, "protocol", "limits"),
     *required(sa.String(64), "protocol_digest"),
     *required(sa.BigInteger, "seed"),
-    one("proxy", sa.String(32), server_default="decoder_parameters"),
-    *optional(sa.String(64), "proxy_data"),
+    *required(sa.String(32), "proxy"),
     one("state", states(10, "baselines", "searching", "refining", "finished", "cancelled", "failed"), index=True),
     *required(sa.Text, "note"),
     *optional(JSON, "reference"),
@@ -333,11 +318,6 @@ with_id(
     partial_index("ix_launch_lease", "lease_id", where="lease_id IS NOT NULL"),
     partial_index("ix_launch_reported", "finished_at", where="state = 'reported'"),
     partial_index("ix_launch_wanted", "device_key", "turn", "id", where="state = 'wanted'"),
-)
-table(
-    "proxy_wait",
-    sa.Column("target_id", sa.String(40), key("target.id", "CASCADE"), primary_key=True),
-    sa.Column("score_id", sa.String(40), key("proxy_score.id", "CASCADE"), primary_key=True, index=True),
 )
 with_id(
     "training",

@@ -46,8 +46,6 @@ NOT_SHOWN = {
     "measurement.architecture",
     "measurement.protocol",
     "owner_law.left_out",
-    "proxy_score.settings",
-    "proxy_score.architecture",
     "training.supernet",
     "training.gpu_numbers",
 }

@@ -125,12 +125,12 @@ def test_up_refuses_a_database_of_another_release(tmp_path: Path) -> None:
     ],
 )
 def test_every_program_says_so_in_a_process_of_its_own(arguments: tuple[str, ...], code: int, tmp_path: Path) -> None:
-    own = {"PYTHONPATH": str(ROOT), "EDGEFRONT_HOME": str(tmp_path), "EDGEFRONT_SCORING__TIMEOUT_S": "0"}
+    own = {"PYTHONPATH": str(ROOT), "EDGEFRONT_HOME": str(tmp_path), "EDGEFRONT_LEASES__TTL_S": "0"}
     done = subprocess.run(
         [sys.executable, "-m", *arguments], env=os.environ | own, cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == code
-    assert "EDGEFRONT_SCORING__TIMEOUT_S: must be greater than 0" in done.stderr.strip().splitlines()[-1]
+    assert "EDGEFRONT_LEASES__TTL_S: must be greater than 0" in done.stderr.strip().splitlines()[-1]
     assert "Traceback" not in done.stderr
 
 

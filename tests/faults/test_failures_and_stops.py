@@ -12,7 +12,7 @@ from databases import ON_BOTH
 from recorder import Recorder, items
 from simulated_agent import SimulatedAgent, by_size
 from simulated_pool import pool_of
-from simulated_service import Service, request
+from simulated_service import Service
 from sqlalchemy import select
 
 from edgefront.core.common.states import WorkKind
@@ -24,11 +24,8 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import claims
 from edgefront.core.services.trainings.claims import FinishedRun, RunReport
 from edgefront.core.store.database import Database
-from edgefront.core.store.tables import Launch, ProxyScore
-from edgefront.workers.scoring.scoring import Child
+from edgefront.core.store.tables import Launch
 from edgefront.workers.work import Worker
-
-TINY = {"rows": 2, "length": 4}
 
 
 @pytest.fixture
@@ -127,26 +124,6 @@ def test_three_stops_cost_no_attempt(service: Service, kind: WorkKind) -> None:
     last.work(work.queue_of(kind))
     assert last.order == ["subject"]
     assert items(service) == {}
-
-
-def test_three_stops_do_not_make_a_model_infeasible(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that stops ends the process that computes, which looks as if memory had run out."""
-    service.submit(request(proxy="snip", proxy_settings=TINY, baseline_layers=[1]))
-    ask = Child.ask
-    for _ in range(4):
-        worker, asked = Worker(service.database, Settings()), threading.Event()
-        monkeypatch.setattr(Child, "ask", lambda *_, asked=asked: asked.set())
-        with ThreadPoolExecutor(1) as slot:
-            running = slot.submit(worker.work, work.SCORES)
-            assert asked.wait(60)
-            worker.stop()
-            running.result(60)
-    monkeypatch.setattr(Child, "ask", ask)
-    worker = Worker(service.database, Settings())
-    worker.work(work.SCORES)
-    worker.stop()
-    with service.database.read() as session:
-        assert [row.state for row in session.scalars(select(ProxyScore))] == ["done"]
 
 
 def test_stops_of_a_training_cost_no_attempt_and_failures_do(database: Database, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from edgefront.core.services.jobs import lifecycle
 from edgefront.core.services.measuring.queries import leases
 from edgefront.core.services.measuring.stranded import return_stranded
 from edgefront.core.services.search import advance, stalled
-from edgefront.core.services.search.computing import Computed, ComputeStep
+from edgefront.core.services.search.computing import WAIT, Computed, ComputeStep, Step
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Generation, Job, Launch, Lease, Measurement, Target
 from edgefront.workers.work import compute_and_store, next_compute_step
@@ -124,24 +124,18 @@ def stored(service: Service, target_id: str) -> tuple[int, int | None]:
         return row.stored, row.proposals
 
 
-def store_part(service: Service, step: ComputeStep, computed: Computed) -> bool | ComputeStep:
+def store_part(service: Service, step: ComputeStep, computed: Computed) -> Step:
     with service.database.write() as session:
         return advance.store(session, step, computed, service.database.now(session))
-
-
-def computed_of(step: ComputeStep) -> Computed:
-    computed = step.compute()
-    assert isinstance(computed, Computed)
-    return computed
 
 
 @pytest.mark.usefixtures("in_parts")
 def test_proposals_are_stored_in_parts(database: Database) -> None:
     service = Service(database)
     job_id, step = searching(service)
-    computed, more, seen = computed_of(step), True, list[tuple[int, int | None]]()
-    while more:
-        more = isinstance(store_part(service, step, computed), ComputeStep)
+    computed, stored_part, seen = step.compute(), Step(compute=step), list[tuple[int, int | None]]()
+    while stored_part.compute is not None:
+        stored_part = store_part(service, step, computed)
         seen.append(stored(service, step.target_id))
     assert seen == [(4, 10), (8, 10), (10, 10)]
     service.run(SimulatedAgent(database, by_size()))
@@ -154,10 +148,10 @@ def test_a_worker_that_dies_between_two_parts_loses_nothing(database: Database, 
     """The rest is proposed as it would have been, by whoever takes it up."""
     service = Service(database)
     job_id, step = searching(service)
-    computed = computed_of(step)
-    assert store_part(service, step, computed) is step
+    computed = step.compute()
+    assert store_part(service, step, computed).compute is step
     assert stored(service, step.target_id) == (in_parts, 10)
-    expected = [proposal.architecture.digest for proposal in computed.proposed]
+    expected = [proposed.proposal.architecture.digest for proposed in computed.proposed]
     agent = SimulatedAgent(database, by_size())
     if measured:
         while agent.step():
@@ -165,8 +159,8 @@ def test_a_worker_that_dies_between_two_parts_loses_nothing(database: Database, 
     with database.write() as session:
         now = database.now(session)
         assert stalled.stalled(session, now) == [step.target_id]
-        again = advance.advance(session, step.target_id, now)
-    assert isinstance(again, ComputeStep)
+        again = advance.advance(session, step.target_id, now).compute
+    assert again is not None
     assert again.number == 0
     compute_and_store(database, again)
     service.run(agent)
@@ -180,10 +174,10 @@ def test_a_worker_that_dies_between_two_parts_loses_nothing(database: Database, 
 def test_a_job_that_is_paused_between_two_parts_goes_on(database: Database, in_parts: int) -> None:
     service = Service(database)
     job_id, step = searching(service)
-    computed = computed_of(step)
-    assert store_part(service, step, computed) is step
+    computed = step.compute()
+    assert store_part(service, step, computed).compute is step
     service.act("pause", job_id)
-    assert store_part(service, step, computed) is False
+    assert store_part(service, step, computed) == WAIT
     assert stored(service, step.target_id) == (in_parts, 10)
     service.act("resume", job_id)
     service.run(SimulatedAgent(database, by_size()))
@@ -249,7 +243,7 @@ def test_launches_are_made_again_in_parts(database: Database, monkeypatch: pytes
     more = True
     while more:
         with database.write() as session:
-            more = advance.advance(session, target_id, database.now(session)) is True
+            more = advance.advance(session, target_id, database.now(session)).more
         seen.append((launches(service)["wanted"], more))
     assert seen == [(4, True), (8, True), (10, False)]
     with database.read() as session:
@@ -269,7 +263,7 @@ def test_results_that_came_meanwhile_are_taken_in_in_parts(database: Database, m
     settled = []
     for _ in range(3):
         with database.write() as session:
-            assert advance.advance(session, target_id, database.now(session)) is True
+            assert advance.advance(session, target_id, database.now(session)).more
         settled.append(service.get(job_id).targets[0].settled)
     assert settled == [7, 11, 13]
 

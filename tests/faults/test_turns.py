@@ -1,5 +1,4 @@
-"""What one owner or device asks for leaves room for the others: threads, long polls, exports, searches, scores,
-trainings."""
+"""What one owner or device asks for leaves room for the others: threads, long polls, exports, searches, trainings."""
 
 from __future__ import annotations
 
@@ -8,51 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 from databases import ON_BOTH
 from running_api import Service, job, problem
-from simulated_agent import CLASS, SimulatedAgent, by_size, principal
+from simulated_agent import CLASS, principal
 from simulated_pool import pool_of
-from simulated_service import Service as Searches
-from simulated_service import request
 from sqlalchemy import select
 
 from edgefront.core.architectures.catalogue import space
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.schemas.jobs import JobView
 from edgefront.core.search.registry import make
-from edgefront.core.services.quality import scoring
-from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.claims import Machine
-from edgefront.core.services.work import SCORES
 from edgefront.core.store.database import Database
-from edgefront.core.store.tables import Training, WorkItem
-from edgefront.workers.work import Worker
+from edgefront.core.store.tables import Training
 
 # Work ----------------------------------------------------------------------------------------------------------------
-
-
-def test_scores_of_owners_are_computed_in_turn(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    ann = Searches(database)
-    SimulatedAgent(database, by_size())
-
-    def scored(searches: Searches, seed: int) -> JobView:
-        return searches.submit(
-            request(proxy="snip", proxy_settings={"rows": 2, "length": 4}, proxy_seed=seed, baseline_layers=[1, 2, 3])
-        )
-
-    jobs = {scored(ann, 1).id: "ann", scored(ann, 2).id: "ann", scored(ann.of("bob"), 3).id: "bob"}
-    assert len(jobs) == 3
-    worker, order = Worker(database, Settings()), []
-
-    def compute(score_id: str) -> None:
-        with database.write() as session:
-            scoring.store_score(session, score_id, 1.0, None, database.now(session))
-            order.append(session.get_one(WorkItem, ("score", score_id)).owner)
-
-    monkeypatch.setattr(worker.scoring, "compute", compute)
-    worker.work(SCORES)
-    assert order == ["ann", "bob"] * 3 + ["ann"] * 3
 
 
 def test_trainings_of_owners_start_in_turn(database: Database, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from databases import ON_BOTH
 from recorder import Recorder, items
 from simulated_agent import CLASS, SimulatedAgent, by_size
 from simulated_service import Service, request
-from sqlalchemy import select, update
+from sqlalchemy import update
 
 from edgefront.core.common.states import WorkKind
 from edgefront.core.schemas.jobs import JobView
@@ -20,7 +20,7 @@ from edgefront.core.services.search import stalled as search_stalled
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.work import SEARCH, SHORT
 from edgefront.core.store.database import Database
-from edgefront.core.store.tables import ProxyScore, WorkItem
+from edgefront.core.store.tables import WorkItem
 from edgefront.workers.sweep import sweep_once
 from edgefront.workers.work import Worker
 
@@ -99,9 +99,7 @@ def test_what_takes_long_leaves_a_slot_to_what_does_not(eve: Service) -> None:
         try:
             pool.submit(worker.work, SEARCH)
             assert worker.begun.acquire(timeout=60)
-            pool.submit(worker.work, SEARCH).result(60)  # not for bob, nor for a score
-            worker.request(WorkKind.SCORE, "scr_1", "cy")
-            pool.submit(worker.work, work.SCORES).result(60)
+            pool.submit(worker.work, SEARCH).result(60)  # not for bob
             worker.work(SHORT)
             assert worker.order == ["tgt_1", "tgt_cy"]
         finally:
@@ -155,7 +153,7 @@ def test_a_sweep_wakes_workers_for_what_nobody_does(eve: Service) -> None:
         work.request(session, WorkKind.LEARN, {"key eve": "eve"}, eve.database.now(session))
     eve.tasks.others.clear()
     sweep_once(eve.database)
-    assert (tasks.WORK, {"queue": "search", "number": 0}) in eve.tasks.others
+    assert (tasks.WORK, {"queue": "search"}) in eve.tasks.others
 
 
 @ON_BOTH
@@ -203,17 +201,6 @@ def test_a_claim_is_extended_while_the_work_takes_long(eve: Service, monkeypatch
 def stalled(service: Service) -> list[str]:
     with service.database.write() as session:
         return search_stalled.stalled(session, service.database.now(session))
-
-
-@ON_BOTH
-def test_a_target_that_waits_for_scores_is_not_sent_for(eve: Service) -> None:
-    asked = request(proxy="snip", proxy_settings={"rows": 2, "length": 4}, baseline_layers=[1, 2])
-    (target,) = eve.submit(asked).targets
-    assert stalled(eve) == []
-    with eve.database.write() as session:  # a worker has computed them, and the task that says so was lost
-        for row in session.scalars(select(ProxyScore)):
-            row.state, row.value = "done", 1.0
-    assert stalled(eve) == [target.id]
 
 
 def test_a_target_whose_step_is_requested_is_not_sent_for(eve: Service) -> None:

@@ -19,7 +19,7 @@ from edgefront.core.data.batches.batch import IGNORED
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.prepared.prepared import open_prepared
-from edgefront.core.training.proxies.registry import ProxySettings, proxies, proxy_named
+from edgefront.core.training.proxies.registry import ProxySettings, proxies
 from edgefront.core.training.proxies.score import score
 from edgefront.core.training.proxies.zero_cost import batch_of
 
@@ -52,15 +52,6 @@ def test_every_kind_of_model_has_a_score_that_repeats(proxy: str, kind: str) -> 
     assert score(architecture, proxy, 1, settings) == found
     if proxies()[proxy].needs_torch:
         assert score(architecture, proxy, 2, settings) != found
-
-
-def test_settings_that_do_not_concern_a_proxy_do_not_change_its_key() -> None:
-    asked = ProxySettings(rows=4, length=32, steps=7)
-    assert proxy_named("decoder_parameters").relevant(asked) == ProxySettings()
-    assert proxy_named("snip").relevant(asked) == ProxySettings(rows=4, length=32)
-    assert proxy_named("quality_law").relevant(asked) == ProxySettings()
-    assert proxy_named("synflow").relevant(asked) == ProxySettings(length=32)
-    assert proxy_named("snip").relevant(asked).digest != ProxySettings().digest
 
 
 def test_a_sequence_longer_than_the_positions_is_refused() -> None:

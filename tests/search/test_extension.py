@@ -83,7 +83,7 @@ def test_what_is_refused_is_not_offered(offers: list[ScoredCandidate]) -> None:
     assert not set(chosen(extension, 0, snapshot([]), offers)) & refused
 
 
-@pytest.mark.parametrize("proxy", ["decoder_parameters", "synflow"])
+@pytest.mark.parametrize("proxy", ["decoder_parameters", "published_score"])
 @pytest.mark.parametrize("goal", ["frontier", "best_within_limits"])
 def test_it_ends_by_itself_and_says_why(offers: list[ScoredCandidate], goal: Goal, proxy: str) -> None:
     """The offers have their proxy, whether or not it can be predicted from a shape."""

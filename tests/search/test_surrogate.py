@@ -256,8 +256,8 @@ def test_too_little_to_learn_from_is_said() -> None:
     assert not {result.digest for result in results} & set(digests(again.proposals))
 
 
-def test_a_proxy_that_needs_models_built_is_refused_by_name() -> None:
-    with pytest.raises(InvalidInput, match="grad_norm") as caught:
-        surrogate(Problem(proxy="grad_norm"))
+def test_a_proxy_that_is_no_function_of_shapes_is_refused_by_name() -> None:
+    with pytest.raises(InvalidInput, match="published_score") as caught:
+        surrogate(Problem(proxy="published_score"))
     assert caught.value.field == "proxy"
     assert surrogate(Problem(proxy="total_parameters")).ask(0, 0, Snapshot())

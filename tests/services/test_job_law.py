@@ -174,7 +174,7 @@ def test_a_job_searches_by_the_law_that_it_began_with(
     trainings.learn()
     (taught,) = trainings.laws()
     second = service.submit(asked(proxy_settings={"law": taught.name}, seed=8))
-    assert second.request.proxy_settings == {"law": taught.name}
+    assert second.request.proxy_settings.law == taught.name
     trainings.end(trainings.candidates(job.id, 6)[5], 1_000.0)  # far off: the law that replaces it predicts otherwise
     trainings.learn()
     service.run(agent)

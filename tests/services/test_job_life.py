@@ -20,7 +20,7 @@ from edgefront.core.services.jobs.resolved import ResolvedJob
 from edgefront.core.services.quality import laws
 from edgefront.core.services.search import snapshots
 from edgefront.core.services.search.advance import advance, store
-from edgefront.core.services.search.computing import ComputeStep
+from edgefront.core.services.search.computing import MORE, ComputeStep, Step
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.store.tables import Candidate, Generation, Job, Measurement, Target
 
@@ -165,16 +165,16 @@ def test_a_worker_killed_at_any_step_changes_nothing(service: Service) -> None:
     for _ in range(200):
         while service.inbox:
             target_id = service.inbox.pop(0)
-            more: object = True
-            while more:
+            step = MORE
+            while step.more:
                 with suppress(Killed), service.database.write() as session:
                     advance(session, target_id, service.database.now(session))
                     raise Killed
                 with service.database.write() as session:
-                    more = advance(session, target_id, service.database.now(session))
+                    step = advance(session, target_id, service.database.now(session))
                 steps += 1
-                if isinstance(more, ComputeStep):
-                    more = computed_by_another(service, more)
+                if step.compute is not None:
+                    step = computed_by_another(service, step.compute)
                     computed += 1
         if not agent.step():
             break
@@ -185,15 +185,15 @@ def test_a_worker_killed_at_any_step_changes_nothing(service: Service) -> None:
     assert len(candidates(service, undisturbed.id)) == len(candidates(service, job.id)) == 18
 
 
-def computed_by_another(service: Service, step: ComputeStep) -> bool:
+def computed_by_another(service: Service, step: ComputeStep) -> Step:
     """The worker that computed the step dies while it stores; another is given the same."""
     computed = step.compute()
     with suppress(Killed), service.database.write() as session:
         store(session, step, computed, service.database.now(session))
         raise Killed
     with service.database.write() as session:
-        again = advance(session, step.target_id, service.database.now(session))
-    assert isinstance(again, ComputeStep)
+        again = advance(session, step.target_id, service.database.now(session)).compute
+    assert again is not None
     assert again.snapshot == step.snapshot
     assert again.compute() == computed
     with service.database.write() as session:

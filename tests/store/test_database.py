@@ -178,6 +178,7 @@ def test_absent_json_is_null_in_the_database(database: Database) -> None:
                 protocol_digest="d",
                 limits={},
                 seed=(1 << 63) - 1,
+                proxy="quality_law",
                 state="searching",
                 reference=None,
             )

@@ -6,22 +6,18 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from concurrency import until
 from databases import ON_BOTH
 from simulated_agent import SimulatedAgent, principal
 from simulated_service import any_limits, request
 from sqlalchemy import select
 
-from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.services.dispatch import queue_name, sender
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.settings import DatabaseSettings, LeaseSettings, Settings
 from edgefront.core.services.tasks import ADVANCE
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate
-from edgefront.core.training.proxies.registry import ProxySettings
-from edgefront.core.training.proxies.score import score
 from edgefront.workers.app import EmbeddedWorker
 
 
@@ -91,33 +87,3 @@ def test_a_worker_that_stops_finishes_what_it_does(
     worker.stop()
     with EmbeddedWorker(settings, database):
         run_to_its_end(database, agent, job.id, user)
-
-
-SMALL_SPACE = {"n_layer": {"max": 2}, "d_model": [128], "d_inner": {"max": 320}, "div": [4], "d_embed": [128]}
-
-
-def test_a_job_by_a_proxy_of_torch_runs_to_its_end(
-    sqlite_url: str, tmp_path: Path, open_database: Callable[..., Database]
-) -> None:
-    settings = settings_for(sqlite_url, tmp_path)
-    database = open_database(sqlite_url, send=sender(settings))
-    agent, user = SimulatedAgent(database), principal(database)
-    asked = request(
-        space={"name": "lts-gpt2", "narrow": SMALL_SPACE},
-        proxy="jacob_cov",
-        proxy_settings={"rows": 2, "length": 2},
-        algorithm={"name": "random", "settings": {"population": 2}},
-        budget={"candidates": 2, "refinement": 0},
-        baseline_layers=[1],
-    )
-    with EmbeddedWorker(settings, database):
-        job = jobs.submit_job(database, user, asked, any_limits)
-        run_to_its_end(database, agent, job.id, user)
-    with database.read() as session:
-        candidates = session.scalars(select(Candidate)).all()
-    assert len(candidates) == 3
-    for row in candidates:
-        architecture = Architecture.parse(row.architecture)
-        assert row.state == "measured"
-        assert row.proxy == pytest.approx(score(architecture, "jacob_cov", 0, ProxySettings(rows=2, length=2)))
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("edgefront-scor")]

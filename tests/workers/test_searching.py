@@ -206,7 +206,7 @@ def test_results_computed_for_a_paused_or_deleted_job_are_discarded(service: Ser
     assert proposed(service, job) == []
     service.act("resume", job.id)
     service.work()
-    first = [(0, proposal.architecture.digest) for proposal in step.compute().proposed]  # type: ignore[union-attr]
+    first = [(0, proposed.proposal.architecture.digest) for proposed in step.compute().proposed]
     assert proposed(service, job) == first
     assert next_compute_step(service.database, job.targets[0].id) is None
     service.act("delete", job.id)

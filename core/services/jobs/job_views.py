@@ -54,7 +54,6 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
     ]
     blocked = job_queries.blocked_devices(session, deserted) if deserted else {}
     marked = candidate_queries.marked_counts(session, ids)
-    scoring = score_queries.waiting(session, [target.id for target in targets if target.state in ACTIVE_TARGETS])
     answers = answers_of(session, jobs, targets)
     views = []
     for job in jobs:
@@ -68,7 +67,6 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
                 progress.note,
                 online=online[key],
                 facts=facts.get(key, ()),
-                scoring=scoring.get(target.id, 0),
                 blocked_device=blocked.get(key),
             )
             view = _target_view(job, request, target, note, now).model_copy(

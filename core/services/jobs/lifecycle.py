@@ -34,7 +34,7 @@ from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.jobs.resolved import ResolvedJob, check_target
 from edgefront.core.services.jobs.transitions import change_job, end_job, end_targets
-from edgefront.core.services.quality import laws, scoring
+from edgefront.core.services.quality import laws
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.store.database import Database, enqueue
@@ -55,8 +55,8 @@ def submit_job(
     target.
 
     The request is resolved outside a transaction. A repeated request with the same `idempotency_key` returns the first
-    request's job. `settings` locate the data for searches that train or score; by default they are read from the
-    environment. `validate_limits` raises for limits that no model can meet (`prediction.estimates`).
+    request's job. `settings` locate the data for searches that train; by default they are read from the environment.
+    `validate_limits` raises for limits that no model can meet (`prediction.estimates`).
 
     Raises:
         InvalidInput: space, algorithm settings, baselines or a target are invalid; the error names the field.
@@ -71,18 +71,16 @@ def submit_job(
             former = job_queries.find_by_key(session, principal.owner, idempotency_key)
             if former is not None:
                 return _same(session, former, digest, database.now(session))
-    resolution = resolve(database, principal, request, settings)
-    job = resolution.checked()
+    job = resolve(database, principal, request, settings).checked()
     validate_limits(job.request)
     with database.write() as session:
-        return _create(session, principal, job, resolution.proxy_data, digest, idempotency_key, database.now(session))
+        return _create(session, principal, job, digest, idempotency_key, database.now(session))
 
 
 def _create(
     session: Session,
     principal: Principal,
     resolved: ResolvedJob,
-    proxy_data: str | None,
     digest: str,
     idempotency_key: str | None,
     now: datetime,
@@ -107,7 +105,7 @@ def _create(
     if former is not None:
         return _same(session, former, digest, now)
     for position, target in enumerate(request.targets):
-        _add_target(session, job, target, placements[position], request, position, proxy_data)
+        _add_target(session, job, target, placements[position], request, position)
     event_log.append(session, job.id, [Entry(JobEventKind.JOB_STATE, {"state": JobState.RUNNING, "reason": None})], now)
     return _view(session, job, now)
 
@@ -119,7 +117,6 @@ def _add_target(
     placement: Placement,
     request: JobRequest,
     position: int,
-    proxy_data: str | None,
 ) -> None:
     """Stores a target of the job, and enqueues its first search step (`advance`)."""
     target = Target(
@@ -132,7 +129,6 @@ def _add_target(
         limits=requested.limits.model_dump(mode="json"),
         seed=target_seed(request.seed, position),
         proxy=request.proxy,
-        proxy_data=proxy_data,
         state=TargetState.BASELINES,
     )
     session.add(target)
@@ -199,7 +195,7 @@ def extend_job(
                     allowed="another device, device class or protocol",
                 )
         job.request = request.model_copy(update={"targets": (*request.targets, target)}).model_dump(mode="json")
-        _add_target(session, job, target, placement, request, len(request.targets), targets[0].proxy_data)
+        _add_target(session, job, target, placement, request, len(request.targets))
         if job.state == JobState.FINISHED:
             job.finished_at = None
             change_job(session, job, JobState.RUNNING, None, now)
@@ -260,7 +256,6 @@ def resume_job(session: Session, principal: Principal, job_id: str, now: datetim
         enqueue(session, tasks.ADVANCE, target_id=target.id)
     supernet_plan.pause_or_resume(session, [target.id for target in targets], JobState.RUNNING, now)
     change_job(session, job, JobState.RUNNING, None, now)
-    scoring.resend(session, now)  # workers skipped the scores of the paused job
     return _view(session, job, now)
 
 

@@ -134,21 +134,18 @@ def note(
     device: str,
     online: int,
     facts: Sequence[Document],
-    scoring: int = 0,
     blocked_device: tuple[str, bool] | None = None,
 ) -> str:
     """Returns a note for users: why the target ended, that the job is paused, or that no online agent can measure.
 
     `online` is the number of online devices of the target, and `facts` are what their agents report; empty if not
-    queried. `scoring` is the number of models that wait for their scores. `blocked_device` is the name of a device that
-    is in quarantine (True) or draining (False), from `job_queries.blocked_devices`.
+    queried. `blocked_device` is the name of a device that is in quarantine (True) or draining (False), from
+    `job_queries.blocked_devices`.
     """
     parts = [target.note] if target.note else []
     if target.state in ACTIVE_TARGETS:
         if job.state == JobState.PAUSED:
             parts.append("Paused.")
-        elif scoring:
-            parts.append(f"Scoring {scoring} model{'s' if scoring > 1 else ''} by {target.proxy} before measuring.")
         elif online == 0 and blocked_device is not None:
             name, in_quarantine = blocked_device
             state, remedy = ("in quarantine", "trust it again") if in_quarantine else ("draining", "activate it")

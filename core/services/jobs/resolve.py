@@ -18,19 +18,18 @@ from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.variants import format_of, variants_of
 from edgefront.core.quality.shipped import law_for
 from edgefront.core.schemas.jobs import MAX_TARGETS, JobRequest, TargetRequest
-from edgefront.core.search.problem import COUNTED
 from edgefront.core.search.registry import check_settings
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import training_of
 from edgefront.core.services.jobs import supernet_plan
 from edgefront.core.services.jobs.resolved import ResolvedJob, check_limits_apply, check_search
-from edgefront.core.services.quality import laws, scoring
+from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.laws import PRUNING_PREDICTOR, with_law
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.spaces import space_of
 from edgefront.core.services.trainings import paces
 from edgefront.core.store.database import Database
-from edgefront.core.training.proxies.score import covers
+from edgefront.core.training.proxies.score import covers, law_about
 
 _Result = TypeVar("_Result")
 
@@ -43,8 +42,6 @@ class Resolution:
     """The request, with defaults filled in as far as its errors permit."""
     job: ResolvedJob | None
     """The resolved job; None if the request's space is unknown or its scaling law cannot be read."""
-    proxy_data: str | None
-    """Digest of the data for proxy scores; None if the proxy uses no data, or if only the workers have the data."""
     errors: ErrorCollector
 
     def checked(self) -> ResolvedJob:
@@ -61,8 +58,7 @@ def resolve(
 
     Each step works on a valid request: if a field is wrong, the next step gets the request without this field. Errors
     have the field's path within the request. Resolving may take seconds if the limits permit one architecture in
-    thousands. `settings` locate the data for searches that train or score; by default they are read from the
-    environment.
+    thousands. `settings` locate the data for searches that train; by default they are read from the environment.
     """
     errors = ErrorCollector()
 
@@ -80,7 +76,7 @@ def resolve(
         expanded = request.model_copy(update={"targets": tuple(without_variants)})
     with_parent = read(lambda session: _with_parent(session, principal, expanded))
     if with_parent is None and request.space.model is None:
-        return Resolution(expanded, None, None, errors)
+        return Resolution(expanded, None, errors)
     without_parent = request.space.model_copy(update={"inherit": None})
     valid = with_parent or expanded.model_copy(update={"space": without_parent})
     valid = errors.collect(lambda: laws.check_named(database, principal.owner, valid)) or with_law(valid, None)
@@ -89,16 +85,15 @@ def resolve(
     errors.collect(lambda: _check_narrowing(valid))
     complete = errors.collect(lambda: with_defaults(valid))
     if complete is None:
-        return Resolution(valid, None, None, errors)
+        return Resolution(valid, None, errors)
     job = read(
         lambda session: ResolvedJob.of(complete, laws.scaling_law_of_request(session, principal.owner, complete))
     )
     if job is None:
-        return Resolution(complete, None, None, errors)
+        return Resolution(complete, None, errors)
     for check in _checks(job, settings):
         errors.collect(check)
-    proxy_data = errors.collect(lambda: scoring.check_data(job.request, settings))
-    return Resolution(job.request, job, proxy_data, errors)
+    return Resolution(job.request, job, errors)
 
 
 def _with_variants(request: JobRequest) -> JobRequest:
@@ -161,7 +156,7 @@ def _with_parent(session: Session, principal: Principal, request: JobRequest) ->
             value="an architecture",
             allowed="omit it",
         )
-    named = request.proxy_settings.get("law")
+    named = request.proxy_settings.law
     if named not in (None, law):
         raise InvalidInput(
             f"proxy_settings.law must be {law}, the scaling law of its cuts, if models inherit from {parent.name}",
@@ -178,7 +173,7 @@ def _checks(job: ResolvedJob, settings: Settings | None) -> Iterator[Callable[[]
     yield partial(_check_none_added, request)
     yield partial(_check_model, request)
     yield partial(_check_published, request)
-    yield partial(scoring.proxy_of, request)
+    yield partial(_check_law, job)
     yield partial(_check_algorithm, request)
     for index, target in enumerate(request.targets):
         yield partial(check_limits_apply, request, target, index)
@@ -243,6 +238,12 @@ def _check_published(request: JobRequest) -> None:
             raise InvalidInput(f"{field}: published models need {named}", field=field, value=value, allowed=named)
 
 
+def _check_law(job: ResolvedJob) -> None:
+    """Raises `InvalidInput` if the job ranks by a scaling law, but no scaling law covers the space."""
+    if job.request.proxy == "quality_law" and job.request.space.published is None and job.law is None:
+        law_about(job.space)
+
+
 def _check_algorithm(request: JobRequest) -> None:
     with within("algorithm"):
         check_settings(request.algorithm.name, request.algorithm.settings)
@@ -260,13 +261,12 @@ def with_defaults(request: JobRequest) -> JobRequest:
             if request.space.inherit is not None or covers(space_of(request.space).example)
             else "decoder_parameters"
         )
-    if proxy == "quality_law" and request.proxy_settings.get("law") is None:
+    if proxy == "quality_law" and request.proxy_settings.law is None:
         law = law_for(space_of(request.space))
         request = request if law is None else with_law(request, law.origin.name)
     algorithm = request.algorithm
     if algorithm.name == "auto":
-        predictable = proxy == "quality_law" or proxy in COUNTED
-        algorithm = algorithm.model_copy(update={"name": "surrogate" if predictable else "lts"})
+        algorithm = algorithm.model_copy(update={"name": "surrogate"})
     depths = request.baseline_layers
     if depths is None and request.space.model is None and request.goal == Goal.BEST_WITHIN_LIMITS:
         depths = _depths_within_memory(request)

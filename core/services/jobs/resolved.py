@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.costs import Costs
 from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.published_space import PublishedSpace
 from edgefront.core.architectures.space import SearchSpace
 from edgefront.core.common.errors import InvalidInput, within
 from edgefront.core.common.states import Goal
@@ -91,6 +92,12 @@ class SearchPlan:
 
     def costs(self, architecture: Architecture) -> Costs:
         return protocol_costs(architecture, self.protocol)
+
+    def score(self, architecture: Architecture) -> float:
+        """Returns the architecture's score by the job's proxy; higher is better."""
+        if isinstance(self.job.space, PublishedSpace):
+            return self.job.space.scores[architecture.digest]
+        return float(self.problem.score_function()(Shapes.of([architecture]))[0])
 
     def permitted(self) -> bool:
         """Whether the search can find any architecture within the limits."""

@@ -54,7 +54,7 @@ def perplexity_of(names: Iterable[str | None], law: PerplexityPredictor | None =
 def law_note(request: JobRequest, law: PerplexityPredictor | None, datasets: Iterable[str] = ()) -> str:
     """Returns a warning if a job's data or models differ from those that the predictor was fitted to; else empty.
 
-    `datasets` are names of data sets that the job's models were trained on, besides the data set in `proxy_settings`.
+    `datasets` are names of data sets that the job's models were trained on.
     """
     space = spaces().get(request.space.name)
     if space is None or law is None:
@@ -66,10 +66,7 @@ def law_note(request: JobRequest, law: PerplexityPredictor | None, datasets: Ite
         )
     origin = law.origin
     notes = []
-    named = {request.proxy_settings.get("data"), *datasets}
-    others = (
-        [] if law.relative_to else sorted(str(name) for name in named if name and not _is_of(origin.data, str(name)))
-    )
+    others = [] if law.relative_to else sorted({name for name in datasets if name and not _is_of(origin.data, name)})
     if others:
         notes.append(
             f"Predicted perplexity is that of models trained on {origin.data} (scaling law {origin.name}), not on "

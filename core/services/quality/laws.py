@@ -17,12 +17,12 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.architectures.catalogue import spaces
 from edgefront.core.architectures.space import SearchSpace
-from edgefront.core.common.errors import InvalidInput, NotFound, within
+from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.quality.predictor import Pace, PerplexityPredictor, TrainingTime
 from edgefront.core.quality.pruning_predictor import PruningPredictor
 from edgefront.core.quality.shipped import NAMES, family, law_named, shipped_laws
 from edgefront.core.quality.stored import from_json, summary, to_text
-from edgefront.core.schemas.jobs import JobRequest, PredictionBudget
+from edgefront.core.schemas.jobs import JobRequest, PredictionBudget, SearchLaw
 from edgefront.core.schemas.service import QualityLawView
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.spaces import space_of
@@ -30,7 +30,6 @@ from edgefront.core.services.stored import RowReader
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import Document, any_of
 from edgefront.core.store.tables import Job, OwnerLaw
-from edgefront.core.training.proxies.registry import ProxySettings
 from edgefront.core.training.proxies.score import covers, law_about
 
 Law = TypeVar("Law", bound=PerplexityPredictor)
@@ -137,8 +136,8 @@ def check_covers(law: PerplexityPredictor, space: SearchSpace) -> None:
 
 def check_named(database: Database, owner: str, request: JobRequest) -> JobRequest:
     """Returns the request. Raises `InvalidInput` if a named scaling law is missing or does not cover the space."""
-    name = request.proxy_settings.get("law")
-    if not isinstance(name, str) or name in NAMES:
+    name = request.proxy_settings.law
+    if name is None or name in NAMES:
         return request
     try:
         with database.read() as session:
@@ -153,8 +152,7 @@ def check_named(database: Database, owner: str, request: JobRequest) -> JobReque
 
 def with_law(request: JobRequest, name: str | None) -> JobRequest:
     """Returns the request with another scaling law; None selects the default scaling law of the request's space."""
-    kept = {key: value for key, value in request.proxy_settings.items() if key != "law"}
-    return request.model_copy(update={"proxy_settings": kept if name is None else {**kept, "law": name}})
+    return request.model_copy(update={"proxy_settings": SearchLaw(law=name)})
 
 
 def scaling_law_of_request(session: Session, owner: str, request: JobRequest) -> PerplexityPredictor | None:
@@ -219,7 +217,7 @@ def refined_row(session: Session, owner: str, name: str, digests: Collection[str
 
 def names_refined_law(request: JobRequest | None) -> bool:
     """Whether a request names a refined law of the owner. If so, the answers use the newest version of this law."""
-    name = None if request is None or request.space.inherit is not None else request.proxy_settings.get("law")
+    name = None if request is None or request.space.inherit is not None else request.proxy_settings.law
     return name is not None and name not in NAMES
 
 
@@ -233,8 +231,7 @@ def _law_of(request: JobRequest, find: Callable[[str], PerplexityPredictor]) -> 
     space = space_of(request.space)
     if request.space.inherit is None and (request.space.published is not None or not covers(space.example)):
         return None  # existing weights have a fixed training
-    with within("proxy_settings"):
-        name = ProxySettings.parse(request.proxy_settings).law
+    name = request.proxy_settings.law
     law = None if name is None else find(name)
     if request.space.inherit is not None and not isinstance(law, PruningPredictor):
         raise InvalidInput(

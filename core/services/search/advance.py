@@ -2,7 +2,7 @@
 
 Refining returns to the search if further launches find the best model beyond the limits.
 
-1. `advance` takes a step that needs only rows, under the target's row lock, or returns a `ComputeStep`.
+1. `advance` takes a step that needs only rows, under the target's row lock, or returns a `ComputeStep` in its `Step`.
 2. `ComputeStep.compute` runs without a session.
 3. `store` writes the result if the target still waits for the step, else discards the result. The caller then calls
    `advance` again.
@@ -40,10 +40,9 @@ from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.resolved import ResolvedJob, SearchPlan, sizes_of
 from edgefront.core.services.jobs.transitions import change_state, end_target
-from edgefront.core.services.quality import laws, scoring
-from edgefront.core.services.quality import queries as score_queries
+from edgefront.core.services.quality import laws
 from edgefront.core.services.search import refining, snapshots, supernets
-from edgefront.core.services.search.computing import Computed, ComputeStep
+from edgefront.core.services.search.computing import MORE, WAIT, Computed, ComputeStep, Step
 from edgefront.core.services.search.proposing import (
     BEFORE_SEARCH,
     apply_known_results,
@@ -53,7 +52,6 @@ from edgefront.core.services.search.proposing import (
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.services.trainings import queries as training_queries
-from edgefront.core.services.trainings.lifecycle import SupernetRequest
 from edgefront.core.store.clock import is_ahead
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Generation, Job, Target
@@ -73,19 +71,17 @@ MAX_EMPTY_GENERATIONS = 5
 """Number of consecutive generations without a measured candidate that ends a search."""
 
 
-def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeStep:
-    """Advances a target by one step, in the caller's transaction.
+def advance(session: Session, target_id: str, now: datetime) -> Step:
+    """Advances a target by one step, in the caller's transaction. A target may not exist, because its job was deleted.
 
     Applies known results to waiting candidates, adds missing launches, and begins the next phase or generation if the
-    present one is complete. Returns True if another step is possible at once (the worker commits and calls again). A
-    returned `ComputeStep` must be computed and stored first. Returns False if the target waits for devices or a
-    computation, has ended, or does not exist (the job may have been deleted).
+    present one is complete. If another step follows, the caller commits first.
 
     Raises `InvalidInput`, with the field, for a request that this release cannot read or carry out.
     """
     row = _live(session, target_id)
     if row is None:
-        return False
+        return WAIT
     target, job = row
     request, limits = JOB_REQUEST.read(job.request), LIMITS.read(target.limits)
     protocol = PROTOCOL.read(target.protocol)
@@ -93,77 +89,60 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
     if revoked is not None:
         note = f"The device {revoked!r} was revoked. Enrol it again, or choose another, and submit the job again."
         end_target(session, target, TargetState.FAILED, note, now)
-        return False
+        return WAIT
     if target.started_at is not None and is_ahead(target.started_at, now):
         target.started_at = now  # the clock was set back, so the job's minutes start again
     if progress.out_of_time(session, request, target, now):
         unit = "minute" if request.budget.minutes == 1 else "minutes"
         note = f"The budget of {request.budget.minutes:g} {unit} was spent."
         end_target(session, target, TargetState.FINISHED, note, now)
-        return False
+        return WAIT
     if _catch_up(session, request, target, now):
-        return True
+        return MORE
     if target.state == TargetState.REFINING and not refining.is_reopened(session, request, target):
-        refined = refining.refine(session, request, target, now)
-        return replace(refined, owner=job.owner) if isinstance(refined, ComputeStep) else refined
+        return refining.refine(session, request, target, now)
     plan = ResolvedJob.of(request, laws.law_of(session, job, request)).plan(
         protocol, limits, added=request.targets[target.position].added
     )
     if target.state == TargetState.REFINING:
         return refining.reopen(session, target, plan, now)
-    step = (_baselines if target.state == TargetState.BASELINES else _search)(session, target, plan, now)
-    return replace(step, owner=job.owner) if isinstance(step, ComputeStep) else step
+    return (_baselines if target.state == TargetState.BASELINES else _search)(session, target, plan, now)
 
 
 def store(
-    session: Session,
-    step: ComputeStep,
-    computed: Computed | SupernetRequest,
-    now: datetime,
-    settings: Settings | None = None,
-) -> bool | ComputeStep:
-    """Writes a computed step in the caller's transaction. Returns whether another step is possible at once.
+    session: Session, step: ComputeStep, computed: Computed, now: datetime, settings: Settings | None = None
+) -> Step:
+    """Writes a computed step in the caller's transaction.
 
-    For a generation, a call writes the next `STORE_BATCH` proposals. Returns the step while proposals are left: the
-    caller must commit and call again. Nothing is written if the target no longer waits for the step (another worker was
-    faster, or the job was paused or has ended). `settings` configure the training of a supernet; None reads them from
-    the environment.
+    For a generation, a call writes the next `STORE_BATCH` proposals. Returns the same step to compute while proposals
+    are left: the caller must commit and call again with the same result. Nothing is written if the target no longer
+    waits for the step (another worker was faster, or the job was paused or has ended). `settings` configure the
+    training of a supernet; None reads them from the environment.
     """
     row = _live(session, step.target_id)
     if row is None:
-        return False
+        return WAIT
     target, job = row
     if not _stands(session, target, step):
-        return True
-    if isinstance(computed, SupernetRequest):
-        supernets.request_training(session, job, target, computed, settings or Settings(), now)
-        return False
+        return MORE
+    if computed.supernet is not None:
+        supernets.request_training(session, job, target, computed.supernet, settings or Settings(), now)
+        return WAIT
     if not computed.proposed:  # the generation's row stays, because `refining.is_reopened` reads it
         return _end_search(session, target, computed.note or step.plan.exhausted(), now)
-    generation = None if step.number == BEFORE_SEARCH else job_queries.find_generation(session, target.id, step.number)
-    begin, end = (
-        (0, len(computed.proposed)) if generation is None else (generation.stored, generation.stored + STORE_BATCH)
-    )
-    part = computed.proposed[begin:end]
-    scores = computed.scores
-    if scores is None:
-        target.proxy_data = computed.scorer.settings.data
-        # The first part requests all scores, so that workers compute them together.
-        architectures = [item.architecture for item in (part if begin else computed.proposed)]
-        scores = scoring.stored_scores(session, target, computed.scorer, architectures, now)
-    if scores is None:
-        return False  # waits for the scores
+    generation = job_queries.find_generation(session, target.id, step.number)
     if generation is None:
-        propose(session, target, step.plan, part, scores, role=CandidateRole.BASELINE, now=now)
-        return has_next_step(session, target, now)
+        propose(session, target, step.plan, computed.proposed, role=CandidateRole.BASELINE, now=now)
+        return Step(more=has_next_step(session, target, now))
+    begin, whole = generation.stored, len(computed.proposed)
+    part = computed.proposed[begin : begin + STORE_BATCH]
     target.generation = step.number
-    whole = len(computed.proposed)
     generation.proposals, generation.stored = whole, begin + len(part)
     begins = None if begin else whole
-    propose(session, target, step.plan, part, scores, role=CandidateRole.SEARCH, now=now, begins=begins)
+    propose(session, target, step.plan, part, role=CandidateRole.SEARCH, now=now, begins=begins)
     if generation.stored < whole:
-        return step
-    return has_next_step(session, target, now)
+        return Step(compute=step)
+    return Step(more=has_next_step(session, target, now))
 
 
 def _live(session: Session, target_id: str) -> tuple[Target, Job] | None:
@@ -223,24 +202,22 @@ def _catch_up(session: Session, request: JobRequest, target: Target, now: dateti
     return applied > 0 or (len(lacking) == CATCH_UP_BATCH and bool(missing))
 
 
-def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool | ComputeStep:
+def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime) -> Step:
     if target.candidates and not baselines_complete(session, plan.job.request, target):
-        return False
+        return WAIT
     if not sizes_of(plan.job.request).baselines:
         change_state(session, target, TargetState.SEARCHING, plan.algorithm.note, now)
-        return True
+        return MORE
     every = candidate_queries.baselines(session, target.id)
     depths = [depth_of(baseline) for baseline in every]
     if next_depths(depths, plan.baselines(), plan.problem):
-        if score_queries.waiting(session, [target.id]):
-            return False
-        return ComputeStep(target.id, BEFORE_SEARCH, plan, target.seed, target.proxy_data, depths=depths)
+        return Step(compute=ComputeStep(target.id, BEFORE_SEARCH, plan, target.seed, depths=depths))
     points = frontier_queries.baseline_points(session, [target.id])[target.id]
     if not points:
         reasons = sorted({baseline.reason or baseline.state for baseline in every})
         note = f"None of the {len(every)} baselines could be measured, so there is no baseline to compare with: "
         end_target(session, target, TargetState.FAILED, note + "; ".join(reasons[:3]), now)
-        return False
+        return WAIT
     target.reference = reference(rows_of(points))
     if (
         target.started_at is None
@@ -248,10 +225,10 @@ def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime
     ):
         target.started_at = now  # the search begins without a new launch of a baseline
     change_state(session, target, TargetState.SEARCHING, refining.opening(len(every), len(points), plan), now)
-    return True
+    return MORE
 
 
-def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool | ComputeStep:
+def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -> Step:
     """Begins the next generation when no candidate of the latest generation waits for a first or repeated launch.
     Continues a generation of which only some proposals are stored.
     """
@@ -262,7 +239,7 @@ def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -
         before = proposed_so_far - unfinished.stored
         return _ask(session, target, plan, target.generation, None if budget is None else budget - before, now)
     if candidate_queries.any_waiting(session, target.id) or demand.has_live_launch(session, target, Purpose.REPEAT):
-        return False
+        return WAIT
     number = target.generation + 1
     left = None if budget is None else budget - proposed_so_far
     if not plan.has_generation(number) or (left is not None and left <= 0):
@@ -285,33 +262,29 @@ def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -
             f"The last {MAX_EMPTY_GENERATIONS} generations had no candidate that could be measured.",
             now,
         )
-    if score_queries.waiting(session, [target.id]):
-        return False
     return _ask(session, target, plan, number, left, now)
 
 
-def _ask(
-    session: Session, target: Target, plan: SearchPlan, number: int, left: int | None, now: datetime
-) -> bool | ComputeStep:
-    """Returns the step that computes the generation; False while an input of the step is missing."""
-    step = ComputeStep(target.id, number, plan, target.seed, target.proxy_data, most=left)
+def _ask(session: Session, target: Target, plan: SearchPlan, number: int, left: int | None, now: datetime) -> Step:
+    """Returns the step that computes the generation; `WAIT` while an input of the step is missing."""
+    step = ComputeStep(target.id, number, plan, target.seed, most=left)
     needs, search = plan.algorithm.needs(number), plan.algorithm
     if Need.CANDIDATE_POOL in needs:
         pool = _candidate_pool(session, target, plan.job.request)
         if pool is None:  # the sweep advances the target again
-            return False
+            return WAIT
         step = replace(step, candidate_pool=pool)
     if Need.SUPERNET in needs and isinstance(search, ParSupernet):
         training = training_queries.supernet_of(session, target.id)
         if training is None:
             snapshot = snapshots.take(session, target.id, number)[1]
-            return replace(step, snapshot=snapshot, describes_supernet=search)
+            return Step(compute=replace(step, snapshot=snapshot, describes_supernet=search))
         probabilities = supernets.result(session, target, search, training, now)
         if probabilities is None:
-            return False
+            return WAIT
         step = replace(step, supernet=probabilities)
     stored = job_queries.find_generation(session, target.id, number)
-    if stored is not None:  # computed before, but its worker died, or the step waited for scores
+    if stored is not None:  # computed before, but its worker died
         snapshot = snapshots.restore(session, target.id, number)
         data = None if stored.device_data is None else snapshots.load_device_data(session, stored.device_data)
     else:
@@ -321,14 +294,14 @@ def _ask(
             data = snapshots.take_device_data(session, target, with_incumbent=Need.INCUMBENT in needs)
         stored = job_queries.add_generation(session, target.id, number, changes, now)
         stored.device_data = None if data is None else dict(data.stored)
-    return replace(step, snapshot=snapshot, device_data=data, generation_id=stored.id)
+    return Step(compute=replace(step, snapshot=snapshot, device_data=data, generation_id=stored.id))
 
 
-def _end_search(session: Session, target: Target, why: str, now: datetime) -> bool:
+def _end_search(session: Session, target: Target, why: str, now: datetime) -> Step:
     """Ends the search and begins refining. `why` is a sentence."""
     note = f"{target.note} The search ended: {why[:1].lower()}{why[1:]}".strip()
     change_state(session, target, TargetState.REFINING, note, now)
-    return True
+    return MORE
 
 
 def _candidate_pool(

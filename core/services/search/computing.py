@@ -1,4 +1,4 @@
-"""Computes the proposals, costs and scores of a target's next step, without a database session.
+"""What a target's next step computes without a database session: proposals with costs and scores.
 
 A computation takes from milliseconds to many seconds, so it holds no transaction or connection
 (`core.services.search.advance`).
@@ -6,16 +6,15 @@ A computation takes from milliseconds to many seconds, so it holds no transactio
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.space import Genome
 from edgefront.core.search.depths import MAX_DEPTHS, Depth, next_depths
-from edgefront.core.search.interface import Context, Probabilities, ScoredCandidate, Snapshot
+from edgefront.core.search.interface import Context, Probabilities, Proposal, ScoredCandidate, Snapshot
 from edgefront.core.search.par_supernet import ParSupernet
 from edgefront.core.services.jobs.resolved import SearchPlan
-from edgefront.core.services.quality.scoring import Scored, Scorer, scorer_of
 from edgefront.core.services.search.proposing import BEFORE_SEARCH, Proposed
 from edgefront.core.services.search.snapshots import DeviceData
 from edgefront.core.services.search.supernets import wanted_supernet
@@ -33,8 +32,6 @@ class ComputeStep:
     """Number of the generation, or `BEFORE_SEARCH`."""
     plan: SearchPlan
     seed: int
-    proxy_data: str | None
-    """Digest of the data that the target's scores use; None if unknown."""
     snapshot: Snapshot = field(default_factory=Snapshot)
     generation_id: str | None = None
     """Id of the database row with the snapshot; None for baselines and supernets."""
@@ -50,56 +47,59 @@ class ComputeStep:
     """The search supernet's block probabilities for each seed."""
     describes_supernet: ParSupernet | None = None
     """If set, the step computes the training request of this search's supernet instead of proposals."""
-    owner: str = ""
-    """Owner of the job, because workers take turns between owners."""
 
-    def compute(self, settings: Settings | None = None) -> Computed | SupernetRequest:
+    def compute(self, settings: Settings | None = None) -> Computed:
         """Computes the step, deterministically. `settings` locate data; None reads them from the environment."""
         if self.describes_supernet is not None:
-            return wanted_supernet(self.describes_supernet, self.snapshot, self.owner, settings or Settings())
-        note = ""
+            asked = wanted_supernet(self.describes_supernet, self.snapshot, settings or Settings())
+            return Computed(supernet=asked)
         if self.number == BEFORE_SEARCH:
             depths = next_depths(self.depths, self.plan.baselines(), self.plan.problem, self.most or MAX_DEPTHS)
-            proposed = [Proposed(depth, self.plan.costs(depth), "baseline") for depth in depths]
-        else:
-            snapshot = self.snapshot
-            if self.device_data is not None:
-                snapshot = self.device_data.known_to(snapshot, self.plan.protocol)
-            offers = [
-                ScoredCandidate(genome, Architecture.model_validate(described), proxy)
-                for genome, described, proxy in self.candidate_pool
-            ]
-            answer = self.plan.algorithm.answer(Context(self.seed, self.number, snapshot, offers, self.supernet))
-            note = answer.note
-            proposed = [
-                Proposed(
-                    proposal.architecture,
-                    self.plan.costs(proposal.architecture),
-                    proposal.operator,
-                    proposal.genome,
-                    proposal.parents,
-                    {} if proposal.predicted is None else asdict(proposal.predicted),
-                )
-                for proposal in answer.proposals[: self.most]
-            ]
-        scorer = scorer_of(self.plan.job.request, self.proxy_data, settings, self.plan.job.law)
-        architectures = [proposal.architecture for proposal in proposed]
-        expected = self.plan.job.perplexities(architectures)
-        proposed = [
-            replace(proposal, predicted={**proposal.predicted, **more})
-            for proposal, more in zip(proposed, expected, strict=True)
+            return Computed(self._with_figures([Proposal({}, depth, "baseline") for depth in depths]))
+        snapshot = self.snapshot
+        if self.device_data is not None:
+            snapshot = self.device_data.known_to(snapshot, self.plan.protocol)
+        offers = [
+            ScoredCandidate(genome, Architecture.model_validate(described), proxy)
+            for genome, described, proxy in self.candidate_pool
         ]
-        return Computed(tuple(proposed), scorer, scorer.at_once(architectures), note)
+        answer = self.plan.algorithm.answer(Context(self.seed, self.number, snapshot, offers, self.supernet))
+        return Computed(self._with_figures(answer.proposals[: self.most]), answer.note)
+
+    def _with_figures(self, proposals: Sequence[Proposal]) -> tuple[Proposed, ...]:
+        """Returns the proposals with costs, scores and predicted perplexities."""
+        expected = self.plan.job.perplexities([proposal.architecture for proposal in proposals])
+        return tuple(
+            Proposed(
+                proposal,
+                self.plan.costs(proposal.architecture),
+                self.plan.score(proposal.architecture),
+                ({} if proposal.predicted is None else asdict(proposal.predicted)) | perplexity,
+            )
+            for proposal, perplexity in zip(proposals, expected, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class Step:
+    """What follows a step of a target: by default nothing, because the target waits for devices or has ended."""
+
+    more: bool = False
+    """Whether another step is possible at once."""
+    compute: ComputeStep | None = None
+    """The step that must be computed and stored first."""
+
+
+WAIT, MORE = Step(), Step(more=True)
 
 
 @dataclass(frozen=True)
 class Computed:
-    """Proposals of a step, with their scores."""
+    """Result of a computed step."""
 
-    proposed: tuple[Proposed, ...]
+    proposed: tuple[Proposed, ...] = ()
     """Proposed architectures; empty if the algorithm proposes nothing."""
-    scorer: Scorer
-    scores: Mapping[str, Scored] | None
-    """Digest → score; None if workers compute the scores."""
     note: str = ""
     """The algorithm's reason for an empty proposal; may be empty."""
+    supernet: SupernetRequest | None = None
+    """The training that the search needs before it proposes anything."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.costs import Costs
 from edgefront.core.common.states import (
     LIVE_LAUNCHES,
@@ -22,6 +21,7 @@ from edgefront.core.common.states import (
 from edgefront.core.common.units import MB
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
+from edgefront.core.search.interface import Proposal
 from edgefront.core.services import event_log
 from edgefront.core.services.event_log import Entry
 from edgefront.core.services.jobs.frontier import candidate_entry
@@ -30,7 +30,6 @@ from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.resolved import SearchPlan, sizes_of
 from edgefront.core.services.measuring.result_processing import apply_results
-from edgefront.core.services.quality.scoring import Scored
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Device, Measurement, Target, new_id
 
@@ -40,15 +39,14 @@ BEFORE_SEARCH = -1
 
 @dataclass(frozen=True)
 class Proposed:
-    """A proposed architecture, with its origin: operator, genome and parents."""
+    """A proposal with its figures."""
 
-    architecture: Architecture
+    proposal: Proposal
+    """The genome is empty for baselines, because baselines may be outside the space."""
     costs: Costs
-    operator: str
-    genome: Document = field(default_factory=dict)
-    """Genome of the architecture; empty for baselines, because baselines may be outside the space."""
-    parents: tuple[str, ...] = ()
-    predicted: Document = field(default_factory=dict)
+    score: float
+    """Score by the job's proxy; higher is better."""
+    predicted: Document
     """Fields of `core.schemas.predictions.PredictedView`; empty without predictions."""
 
 
@@ -57,26 +55,21 @@ def propose(
     target: Target,
     plan: SearchPlan,
     proposed: Sequence[Proposed],
-    scores: Mapping[str, Scored],
     *,
     role: CandidateRole,
     now: datetime,
     begins: int | None = None,
 ) -> None:
-    """Stores candidates of the target's generation with their scores, and adds their launches.
+    """Stores candidates of the target's generation, and adds their launches.
 
-    Candidates without a score, or with weights larger than the device's memory, become infeasible at once. Existing
-    measurements are applied at once. `begins` is the size of the generation if these candidates are the first of the
-    generation.
+    Candidates with weights larger than the device's memory become infeasible at once. Existing measurements are applied
+    at once. `begins` is the size of the generation if these candidates are the first of the generation.
     """
     devices = job_queries.devices_of(session, target.device_key)
     memory = max(filter(None, (_memory(device, plan.protocol) for device in devices)), default=None)
-    rows = [
-        _row(target, plan, item, scores[item.architecture.digest], role, target.candidates + index, now)
-        for index, item in enumerate(proposed)
-    ]
+    rows = [_row(target, plan, item, role, target.candidates + index, now) for index, item in enumerate(proposed)]
     for row in rows:
-        if row["state"] == CandidateState.WAITING and memory is not None and row["weight_bytes"] > memory:
+        if memory is not None and row["weight_bytes"] > memory:
             row["state"] = CandidateState.INFEASIBLE
             row["reason"] = (
                 f"the weights alone take {row['weight_bytes'] / MB:.0f} MB, but the device has {memory / MB:.0f} MB"
@@ -150,15 +143,8 @@ def missing_launches(
     return missing
 
 
-def _row(
-    target: Target,
-    plan: SearchPlan,
-    item: Proposed,
-    scored: Scored,
-    role: CandidateRole,
-    number: int,
-    now: datetime,
-) -> Document:
+def _row(target: Target, plan: SearchPlan, item: Proposed, role: CandidateRole, number: int, now: datetime) -> Document:
+    proposal = item.proposal
     return {
         "id": new_id("cnd"),
         "job_id": target.job_id,
@@ -167,22 +153,22 @@ def _row(
         "number": number,
         "role": role,
         "generation": BEFORE_SEARCH if role == CandidateRole.BASELINE else target.generation,
-        "operator": item.operator,
-        "parents": list(item.parents),
-        "genome": dict(item.genome),
-        "digest": item.architecture.digest,
-        "architecture": item.architecture.canonical,
+        "operator": proposal.operator,
+        "parents": list(proposal.parents),
+        "genome": dict(proposal.genome),
+        "digest": proposal.architecture.digest,
+        "architecture": proposal.architecture.canonical,
         "decoder_parameters": item.costs.decoder_parameters,
         "total_parameters": item.costs.total_parameters,
         "weight_bytes": item.costs.weight_bytes,
         "flops": item.costs.flops,
-        "proxy": 0.0 if scored.value is None else scored.value,
+        "proxy": item.score,
         "predicted": dict(item.predicted) or None,
         "predicted_perplexity": item.predicted.get("perplexity"),
         # One seed for all candidates of a job, so that the device needs one set of weight files.
         "seed": plan.job.request.seed,
-        "state": CandidateState.WAITING if scored.value is not None else CandidateState.INFEASIBLE,
-        "reason": scored.reason,
+        "state": CandidateState.WAITING,
+        "reason": None,
         "created_at": now,
     }
 

@@ -48,9 +48,8 @@ from edgefront.core.services.jobs.transitions import change_state, end_target
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import measurements as measurement_queries
 from edgefront.core.services.quality import laws
-from edgefront.core.services.quality import queries as score_queries
 from edgefront.core.services.search import snapshots
-from edgefront.core.services.search.computing import ComputeStep
+from edgefront.core.services.search.computing import MORE, WAIT, ComputeStep, Step
 from edgefront.core.services.search.proposing import BEFORE_SEARCH
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.store.database import enqueue
@@ -64,30 +63,30 @@ DISTURBED = 0.75
 """Lowest share of launches in disturbed conditions that the target's note mentions."""
 
 
-def refine(session: Session, request: JobRequest, target: Target, now: datetime) -> bool | ComputeStep:
+def refine(session: Session, request: JobRequest, target: Target, now: datetime) -> Step:
     """Adds launches of uncertain candidates until no candidate is uncertain or the budget is spent. Then adds launches
     of stock models and other models that were judged by one launch. Ends the target when no launch is left to add.
     """
     if has_one_answer(request):
         ahead = target_ahead(session, target)
         if ahead is not None and ahead.state in ACTIVE_TARGETS:
-            return False  # that target's model may be found beyond the limits; then this target has the answer
+            return WAIT  # that target's model may be found beyond the limits; then this target has the answer
     if demand.has_live_launch(session, target):
-        return False
+        return WAIT
     further = uncertain(session, target)
     if not further:
         step = _last_depth(session, target, request)
         if step is not None:
-            return False if score_queries.waiting(session, [target.id]) else step
+            return Step(compute=step)
         further = _excluded_once(session, request, target) if request.budget.refinement else []
     if further:
         demand.add_launches(session, target, further, purpose=Purpose.REFINEMENT, now=now)
         target.refinements += len(further)
-        return False
+        return WAIT
     end_target(session, target, TargetState.FINISHED, _closing(session, target), now)
     for other in job_queries.targets(session, [target.job_id]) if has_one_answer(request) else ():
         enqueue(session, tasks.ADVANCE, target_id=other.id)  # the other target may have waited for this one
-    return False
+    return WAIT
 
 
 def uncertain(session: Session, target: Target, most: int | None = None) -> list[str]:
@@ -201,9 +200,7 @@ def _last_depth(session: Session, target: Target, request: JobRequest) -> Comput
     depths = [depth_of(baseline) for baseline in every]
     if not next_depths(depths, plan.baselines(), plan.problem, MAX_DEPTHS_AT_END):
         return None
-    return ComputeStep(
-        target.id, BEFORE_SEARCH, plan, target.seed, target.proxy_data, most=MAX_DEPTHS_AT_END, depths=depths
-    )
+    return ComputeStep(target.id, BEFORE_SEARCH, plan, target.seed, most=MAX_DEPTHS_AT_END, depths=depths)
 
 
 def _excluded_once(session: Session, request: JobRequest, target: Target) -> list[str]:
@@ -245,7 +242,7 @@ def is_reopened(session: Session, request: JobRequest, target: Target) -> bool:
     return best is not None and now[best.id] != "measured"
 
 
-def reopen(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool:
+def reopen(session: Session, target: Target, plan: SearchPlan, now: datetime) -> Step:
     """Puts the target back into the search. The latest generation is computed again with the present results."""
     ended = job_queries.find_generation(session, target.id, target.generation + 1)
     job_queries.remove_generation(session, None if ended is None else ended.id)
@@ -254,7 +251,7 @@ def reopen(session: Session, target: Target, plan: SearchPlan, now: datetime) ->
     begun = opening(baselines, len(points), plan)
     note = "Further launches found the best model beyond the limits, so the search went on."
     change_state(session, target, TargetState.SEARCHING, f"{begun} {note}".strip(), now)
-    return True
+    return MORE
 
 
 def opening(baselines: int, measured: int, plan: SearchPlan) -> str:

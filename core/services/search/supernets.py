@@ -21,8 +21,8 @@ from edgefront.core.services.trainings.lifecycle import SupernetRequest, create_
 from edgefront.core.store.tables import Job, Target, Training
 
 
-def wanted_supernet(search: ParSupernet, snapshot: Snapshot, owner: str, settings: Settings) -> SupernetRequest:
-    """Returns the training request of a search's supernet; `request_training` adds the fields of the target.
+def wanted_supernet(search: ParSupernet, snapshot: Snapshot, settings: Settings) -> SupernetRequest:
+    """Returns the training request of a search's supernet; `request_training` adds the fields of job and target.
 
     Reads the data set's manifest, so call this outside transactions. `InvalidInput` if the data set is not prepared.
     """
@@ -33,7 +33,7 @@ def wanted_supernet(search: ParSupernet, snapshot: Snapshot, owner: str, setting
     with within("algorithm"):
         supernet = search.supernet(snapshot)
     return SupernetRequest(
-        owner=owner,
+        owner="",
         name="",
         dataset=dataset,
         recipe=asked.recipe,
@@ -52,6 +52,7 @@ def request_training(
     """Creates the supernet's training, and stores in the target's note that the target waits for the training."""
     named = replace(
         asked,
+        owner=job.owner,
         name=f"{job.name[:60]} {target.name[:20]} supernet",
         seed=target.seed >> 43,  # 20 bits, to be readable; the seeds of the searches count up from this seed
         job_id=job.id,

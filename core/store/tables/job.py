@@ -11,9 +11,6 @@ from sqlalchemy.orm import Mapped, mapped_column
 from edgefront.core.common.states import JobEventKind, JobState, TargetState, WorkKind
 from edgefront.core.store.tables.base import AutoId, Base, BigInt, Json, UtcDateTime, new_id, state_type
 
-PROXY = "decoder_parameters"
-"""Proxy of jobs that were stored before a job could choose its proxy."""
-
 
 class Job(Base):
     __tablename__ = "job"
@@ -49,8 +46,7 @@ class Target(Base):
     protocol_digest: Mapped[str] = mapped_column(String(64))
     limits: Mapped[dict[str, Any]] = mapped_column(Json)  # read by core.services.stored
     seed: Mapped[int] = mapped_column(BigInt)
-    proxy: Mapped[str] = mapped_column(String(32), default=PROXY, server_default=PROXY)  # proxy of the job's request
-    proxy_data: Mapped[str | None] = mapped_column(String(64))  # digest of the data that the target's scores use
+    proxy: Mapped[str] = mapped_column(String(32))  # proxy of the job's request
     state: Mapped[TargetState] = mapped_column(state_type(TargetState, 10), index=True)
     note: Mapped[str] = mapped_column(Text, default="")
     generation: Mapped[int] = mapped_column(default=-1)  # number of the latest one requested; -1: only baselines
@@ -103,9 +99,7 @@ class WorkItem(Base):
     __table_args__ = (Index("ix_work_item_turn", "kind", "turn"), Index("ix_work_item_owner", "owner", "kind"))
 
     kind: Mapped[WorkKind] = mapped_column(state_type(WorkKind, 10, "kind"), primary_key=True)
-    subject: Mapped[str] = mapped_column(
-        String(120), primary_key=True
-    )  # id of a target or score, or kind of training and owner
+    subject: Mapped[str] = mapped_column(String(120), primary_key=True)  # id of a target, or kind of training and owner
     owner: Mapped[str] = mapped_column(String(100))  # empty without an owner
     turn: Mapped[float]  # lowest first
     requeue_requested: Mapped[bool] = mapped_column(default=False)  # requested during the present claim

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import FeedForward
 from edgefront.core.architectures.cost.costs import CostOptions, costs
-from edgefront.core.common.canonical import digest
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.validation import checked
 from edgefront.core.training.recipes.catalogue import recipe
@@ -35,19 +34,12 @@ class ProxySettings(BaseModel):
     recipe: Annotated[str, Field(min_length=1, max_length=64)] = "quick"
     """Recipe of `partial_training`."""
     law: Annotated[str, Field(min_length=1, max_length=64)] | None = None
-    """Name of the scaling law for `quality_law`: a shipped one, or in a job one refined by the owner's trainings.
-    None: the scaling law of the model's family."""
+    """Name of the shipped scaling law for `quality_law`. None: the scaling law of the model's family."""
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> ProxySettings:
         """Reads the settings from JSON. Raises `InvalidInput`, which names the first wrong field."""
         return checked(cls, value)
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of all settings; stored scores with different settings are distinguished by this digest."""
-        # The field `law` is newer than stored scores, so that settings without a law keep their digest.
-        return digest(self.model_dump(mode="json", exclude={"law"} if self.law is None else None))
 
 
 Cost = Callable[[Architecture, ProxySettings], int]
@@ -80,10 +72,6 @@ class Proxy:
     def oriented(self, value: float) -> float:
         """Returns the score if higher is better, otherwise minus the score."""
         return value if self.higher_is_better else -value
-
-    def relevant(self, settings: ProxySettings) -> ProxySettings:
-        """Returns the settings with defaults in all fields that do not affect this proxy."""
-        return ProxySettings(**{name: getattr(settings, name) for name in self.uses})
 
 
 def scorable(architecture: Architecture) -> Architecture:
@@ -213,16 +201,6 @@ _PROXIES = (
         logarithmic=True,
     ),
 )
-
-
-PUBLISHED_SCORE = Proxy(
-    name="published_score",
-    title="Score of the published model in one table",
-    source="core/architectures/published/tables.jsonl",
-    needs_torch=False,
-    uses=(),
-)
-"""Proxy of jobs that choose among published models: a property of weights, not of an architecture."""
 
 
 def proxies() -> dict[str, Proxy]:

@@ -65,7 +65,7 @@ def submit(
     algorithm: Annotated[
         str,
         typer.Option(
-            help="surrogate, lts, random, nsga2 or par-supernet. Default: surrogate, where the proxy can be predicted.",
+            help="surrogate, lts, random, nsga2 or par-supernet. Default: surrogate.",
         ),
     ] = "auto",
     setting: Annotated[
@@ -74,12 +74,13 @@ def submit(
     proxy: Annotated[
         str,
         typer.Option(
-            help="Proxy for quality, a name from `proxy list`. Default: quality_law, where a law covers the space.",
+            help="Proxy for quality: quality_law, decoder_parameters or total_parameters. Default: quality_law, where "
+            "a law covers the space.",
         ),
     ] = "auto",
     proxy_setting: Annotated[
         list[str] | None,
-        typer.Option("--proxy-set", metavar="KEY=VALUE", help="Setting of the proxy: rows=16, length=192."),
+        typer.Option("--proxy-set", metavar="KEY=VALUE", help="Setting of the proxy: law=NAME."),
     ] = None,
     training: TrainingBudgetOptions = TrainingBudgetOptions(),
     candidates: Annotated[int | None, typer.Option(help="Number of candidates for each target.")] = None,

@@ -66,7 +66,7 @@ class ScoreOptions:
 
 @command(app, "list", server=False)
 def list_proxies(session: Session) -> None:
-    """List the proxies that a job may choose."""
+    """List the proxies. A search ranks by those that need no torch."""
     from edgefront.core.training.proxies.registry import proxies
 
     listed = list(proxies().values())

@@ -15,7 +15,6 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.common.states import (
     ACTIVE_TARGETS,
-    FINISHED_SCORES,
     LIVE_LAUNCHES,
     CandidateRole,
     CandidateState,
@@ -34,8 +33,6 @@ from edgefront.core.store.tables import (
     Generation,
     Job,
     Launch,
-    ProxyScore,
-    ProxyWait,
     Target,
     WorkItem,
 )
@@ -129,7 +126,7 @@ _active = (
 
 
 def idle_targets(session: Session) -> list[str]:
-    """Returns active targets of running jobs that wait neither for a launch nor for scores nor for a worker.
+    """Returns active targets of running jobs that wait neither for a launch nor for a worker.
 
     For such a target, either the task of the next search step was lost, or launches are missing.
     """
@@ -145,17 +142,10 @@ def idle_targets(session: Session) -> list[str]:
         .where(Launch.state.in_(LIVE_LAUNCHES))
     )
     refined = select(Launch.id).where(Launch.target_id == Target.id, Launch.state.in_(LIVE_LAUNCHES))
-    scored = (
-        select(ProxyWait.target_id)
-        .join(ProxyScore, ProxyScore.id == ProxyWait.score_id)
-        .where(ProxyWait.target_id == Target.id, ProxyScore.state.not_in(FINISHED_SCORES))
-    )
     idle = _active.where(
         ~live.where(waiting).exists(),
         ~live.where(baseline).exists(),
         ~((Target.state == TargetState.REFINING) & refined.exists()),
-        # Waiting candidates without launches are repaired even while scores are computed.
-        ~(scored.exists() & ~select(Candidate.id).where(waiting).exists()),
         ~_has_work(),
     )
     return list(session.scalars(idle))
