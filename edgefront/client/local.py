@@ -1,8 +1,9 @@
 """The data folder of the embedded service, where local clients find the URL and key of the running server.
 
-<home>/server.json   {"url", "pid", "version"} while `edgefront up` runs <home>/key           the admin key, created at
-the first start, mode 0600 <home>/lock          held by the running service <home>/agent/        credential, spool and
-caches of the embedded agent
+<home>/server.json   {"url", "pid", "version"} while `edgefront up` runs
+<home>/key           the admin key, created at the first start, mode 0600
+<home>/lock          held by the running service
+<home>/agent/        credential, spool and caches of the embedded agent
 """
 
 from __future__ import annotations
