@@ -25,8 +25,8 @@ def _libc() -> ctypes.CDLL:
 
 
 def strict_malloc() -> bool:
-    """Makes malloc return freed memory at once: every block of 64 KiB or more is its own mapping, and the heap is
-    trimmed.
+    """Makes malloc give freed memory back to the system at once: every block of 64 KiB or more is its own mapping, and
+    each free trims the heap.
 
     The resident set then equals the memory in use, and is the same in every launch. Strict malloc causes page faults at
     every allocation (14 % of the time of a PyTorch forward pass), so timed forward passes run with `ordinary_malloc`.

@@ -85,8 +85,8 @@ async def download_training_file(
     },
 )
 async def download_training_archive(training_id: TrainingId, viewer: CurrentViewer, context: AppContext) -> Response:
-    """Sends the files of the list below `result/` under their own names, in a folder that has the training's id as its
-    name, like `edgefront train download`.
+    """Sends an archive of the listed files, without the prefix `result/`, in one folder named after the training's id,
+    like `edgefront train download`.
 
     The archive is made while it is sent. If a file is missing or changes its size, the download is aborted, so that no
     incomplete archive looks complete.

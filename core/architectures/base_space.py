@@ -117,7 +117,7 @@ class FramedSpace(SearchSpace, ABC):
 
     @cached_property
     def _widths(self) -> dict[int, dict[str, tuple[int, ...]]]:
-        """d_model → gene → values that fit; omits each d_model for which a fitted gene has no value."""
+        """d_model → gene → values compatible with this d_model; omits a d_model without a value of one of the genes."""
         widths = {}
         for width in map(int, self.gene("d_model").values):
             fitting = {name: self._fitting(name, self.gene(name).values, width) for name in self._fitted}
@@ -290,6 +290,6 @@ class LtsSpace(FramedSpace):
                     }
 
     def loadable(self, loader: Loader) -> Mapping[str, Sequence[Value]]:
-        """Gene → only the stock model's value, or the nearest one, because loaders need equal layers."""
+        """Gene → one value for all layers, as loaders need equal layers: the stock model's, or the nearest to it."""
         stock = self._stock()
         return {name: (stock[name],) for name in ("n_head", "d_inner") if len(self.gene(name).values) > 1}

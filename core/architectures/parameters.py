@@ -229,7 +229,7 @@ def block_parameters(block: Block, architecture: Architecture) -> Iterator[Param
 
 
 def _attention(block: Attention, architecture: Architecture) -> Iterator[ParameterSpec]:
-    """Parameters of an attention block; one linear layer has the rows of queries (A), keys (K) and values (K)."""
+    """Parameters of an attention block. One linear layer has the rows of queries, then keys, then values."""
     d, d_head, positions = architecture.d_model, architecture.d_head(block), architecture.positions
     width, kv_width, bias = block.n_head * d_head, block.kv_heads * d_head, architecture.attention_bias(block)
     yield from _norms(architecture)

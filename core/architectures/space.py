@@ -201,7 +201,7 @@ class SearchSpace(ABC):
         return part
 
     def _keeping(self: _Space, left: Mapping[str, Collection[Value]]) -> _Space:
-        """Returns this space with each gene in `left` limited to these values; does not call `_consistent`."""
+        """Returns this space with each gene in `left` limited to the values there; does not call `_consistent`."""
         kept = {name: self.gene(name).keeping(values) for name, values in left.items()}
         return replace(self, gene_list=tuple(kept.get(gene.name, gene) for gene in self.gene_list))
 

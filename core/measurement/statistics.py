@@ -87,7 +87,7 @@ class LogLaunches:
         return self.count > 1 and math.sqrt(2 * self.sum_squares / (self.count - 1)) > tolerance(variance)
 
     def farthest(self, median_ms: float) -> float:
-        """Upper bound of the distance, on the logarithm, of every launch from `median_ms` (Samuelson 1968)."""
+        """Upper bound of |ln(latency / `median_ms`)| over all launches (Samuelson 1968)."""
         most = math.sqrt(self.sum_squares * (self.count - 1) / self.count)
         return abs(self.mean - math.log(median_ms)) + most
 

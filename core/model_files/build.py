@@ -114,16 +114,16 @@ def build(
     weights: WeightCache,
     seed: int = 0,
 ) -> ModelProto:
-    """Builds the ONNX model of untrained weights; its parameters are references, relative to the cache's folder.
+    """Builds the ONNX model with untrained weights, which stay in files of the cache, named relative to its folder.
 
-    A session maps the files:
+    A session maps these files:
 
       options.add_session_config_entry(EXTERNAL_FOLDER, str(cache.folder))
       session = onnxruntime.InferenceSession(build(..., weights=cache).SerializeToString(), options)
 
     When the session is created, ONNX Runtime copies the weights of linear layers into packed form and releases the
     mapped weights, unless `session.disable_prepacking` is set. Without packing, 16 layers of 512 features and 192
-    tokens take about 9 % longer and a tenth of the anonymous memory. Embedding tables stay mapped.
+    tokens run about 9 % slower, in a tenth of the anonymous memory. Embedding tables stay mapped.
 
     Raises `InvalidInput` for a mode or window that the architecture does not have.
     """

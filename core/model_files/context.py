@@ -122,7 +122,7 @@ class GraphContext:
         return f"{name}.keys" in self._in_place
 
     def _written(self, entry: str, value: str) -> str:
-        """Writes keys or values [batch, head, sequence, width] into the cache entry at the segment's positions."""
+        """Writes the input tokens' keys or values [batch, head, sequence, width] into the cache entry."""
         graph, axes = self.graph, self._incoming[entry].axes
 
         def make() -> str:

@@ -176,7 +176,7 @@ def _zeros(
     width: int,
     d_model: int,
 ) -> Iterator[GgufTensor]:
-    """Tensors of zeros for an attention or feed-forward that the layer lacks."""
+    """Zero tensors for the layer's missing attention or feed-forward block."""
     shapes = {norm: (d_model,), **dict.fromkeys(ups, (width, d_model)), down: (d_model, width)}
     for tensor, shape in shapes.items():
         name = f"{gguf.TENSOR_NAMES[tensor].format(bid=layer)}.weight"

@@ -82,7 +82,7 @@ def _adaptive(graph: GraphWriter, architecture: Architecture, at_head: str, head
 
 
 def _features(graph: GraphWriter, architecture: Architecture, hidden: str) -> list[str]:
-    """Input of each cluster's matrix, [rows, cluster.width]; the same value for clusters with the same projection."""
+    """Name of the graph value that each cluster's matrix multiplies, [rows, cluster.width]; one per projection."""
     parts = architecture.clusters
     if not architecture.projected:
         return [hidden] * len(parts)

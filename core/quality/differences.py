@@ -1,9 +1,9 @@
 """Differences of an architecture from the models of published training results (tables) in features that no table
 varies, and the possible effects of these differences on ln perplexity.
 
-The effects are not fitted. Each effect has a stated prior: the standard deviation of a slope over the difference.
-Effects that two architectures share cancel in the ratio of the two perplexities. An owner's trainings determine
-effects.
+The tables cannot determine the effects, so each has a stated prior: the standard deviation of a slope over the
+difference. Effects that two architectures share cancel in the ratio of the two perplexities. The owner's own trainings
+narrow the priors.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class Alignment:
 
     @property
     def loss(self) -> Floats:
-        """(n,) sum of the losses of each model's single cuts, in nats per token."""
+        """(n,) sum of the losses measured for each cut of a model alone, in nats per token."""
         return np.asarray(self.dropped + self.narrowed + self.width)
 
 
@@ -267,7 +267,7 @@ def _check_frame(child: Architecture, parent: Architecture) -> None:
         elif name == "output.tied" and of:
             pass  # an untied head is initialised with the embedding
         elif value != of:
-            raise no_part(f"{name} is {value}, but the parent's is {of}", name, value)
+            raise no_part(f"{name} is {value}, and the parent model's is {of}", name, value)
 
 
 def _frame(architecture: Architecture) -> dict[str, Any]:

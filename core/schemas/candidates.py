@@ -151,7 +151,7 @@ class FrontierView(View):
 
 
 class BlockView(View):
-    """A block of an architecture, in the order of the forward pass; the encoder's blocks come first."""
+    """One block of an architecture. Blocks are listed in the order of the forward pass, the encoder's first."""
 
     kind: str
     of_source: bool = False

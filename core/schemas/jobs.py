@@ -143,7 +143,7 @@ class SpaceRequest(Request):
     @model_validator(mode="after")
     def _one_kind(self) -> SpaceRequest:
         if self.published is not None and (self.model is not None or self.name != PUBLISHED):
-            raise ValueError(f"published belongs to the space {PUBLISHED} without model; omit name and model")
+            raise ValueError(f"the field published needs the space {PUBLISHED}, without the fields name and model")
         if self.published is not None and self.inherit is not None:
             raise ValueError("give published or inherit, not both")
         if self.published is None and self.name == PUBLISHED:

@@ -1,7 +1,7 @@
-"""The database's clock, extrapolated by this machine's. Comparisons of stored times survive a clock set back.
+"""The database's clock, extrapolated with this machine's clock. Stored times stay comparable after a clock is set back.
 
-Waits for a stored time use `over`. A time that is further ahead than possible was stored before the clock was set back,
-so `over` treats the wait as over.
+Code that waits until a stored time checks `over`. A stored time further ahead than any wait was stored before the clock
+was set back, so `over` reports that wait as finished.
 """
 
 from __future__ import annotations

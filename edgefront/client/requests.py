@@ -330,8 +330,8 @@ def training_subject(
 ) -> dict[str, Any]:
     """Returns the request fields that name the models to train. `selection` applies to a frontier only.
 
-    Empty if no model is named and the training starts from another training (`has_start`); `architecture_subject` then
-    names the other training's model.
+    Returns no fields if no model is named and the training starts from another one (`has_start`), whose model
+    `architecture_subject` names.
     """
     options = {"architecture": architecture, "candidate": candidate, "frontier": frontier}
     named = [f"--{name}" for name, value in options.items() if value is not None]

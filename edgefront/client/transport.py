@@ -123,7 +123,7 @@ class Transport:
                 if not response.is_success:
                     raise problem_error(response)
                 return response
-        raise AssertionError("unreachable: the last attempt returns or raises")
+        raise AssertionError("internal error: the last attempt neither returned nor raised")
 
     @contextmanager
     def stream(

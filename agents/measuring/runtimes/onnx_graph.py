@@ -47,7 +47,7 @@ def graph(
     in_place: bool = False,
     fused: int | None = None,
 ) -> bytes:
-    """Returns the ONNX graph of the architecture for its protocol, with weight paths relative to the cache folder.
+    """Returns the architecture's ONNX graph for the request's protocol; weight paths are relative to the cache folder.
     `in_place` and `fused` are fields of `GraphOptions`.
     """
     protocol = request.protocol

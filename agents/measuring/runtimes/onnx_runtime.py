@@ -346,7 +346,7 @@ class OnnxGenerator:
         return {name: kept[name] for name in longer}, kept
 
     def _next(self) -> dict[str, Any]:
-        """Returns the output state of the previous pass, by the names of the next pass's inputs."""
+        """Returns the output state of the previous pass, keyed by the input names of the next one."""
         state = {name.removeprefix(NEXT): value for name, value in zip(self._outputs, self._after, strict=True)}
         return {name: value for name, value in state.items() if name in self._types}
 

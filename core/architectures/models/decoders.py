@@ -1,4 +1,5 @@
-"""Named decoders: published checkpoints of GPT-2, OPT and models for phones, and reference models of the LTS paper."""
+"""Named decoders: published checkpoints of GPT-2, OPT and models for phones, and the reference models of LTS
+(arXiv 2203.02094)."""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ def check_size(vocab_size: int) -> None:
     """Raises `InvalidInput` if the vocabulary is too small for `BPETokenizer.train`."""
     if vocab_size < SMALLEST:
         raise InvalidInput(
-            f"vocab_size must be at least {SMALLEST}: 256 bytes, {len(SPECIAL)} special tokens; not {vocab_size}",
+            f"vocab_size must be at least {SMALLEST} (256 bytes and {len(SPECIAL)} special tokens), not {vocab_size}",
             field="vocab_size",
             value=vocab_size,
             allowed=f"at least {SMALLEST}",

@@ -84,7 +84,7 @@ class Tokenizer(ABC):
     def prompt_with_special(self, text: str) -> list[int]:
         """Encodes like `prompt`, and turns names of special tokens in the text into these tokens."""
         raise InvalidInput(
-            f"a tokenizer of {self.level} has no special tokens that a text can name",
+            f"a tokenizer of {self.level} recognises no special tokens in a text",
             field="special",
             value=True,
             allowed="a prompt without names of special tokens",
@@ -251,7 +251,7 @@ class WordTokenizer(Tokenizer):
 
     @classmethod
     def from_file(cls, path: Path, vocab_size: int | None) -> WordTokenizer:
-        """Reads a vocabulary, the first word of at most `vocab_size` lines. Raises the errors of the class."""
+        """Reads the first word of each line, of at most `vocab_size` lines. Raises the errors of the class."""
         lines = (line.split(None, 1) for line in read_text(path).removeprefix("\ufeff").split("\n"))
         try:
             return cls([line[0] for line in lines if line][:vocab_size])

@@ -96,7 +96,7 @@ class Correction:
     """Gaussian process in units of the noise's standard deviation; None if there is no correction."""
 
     def predict(self, descriptors: Floats) -> tuple[Floats, Floats]:
-        """(n,) mean and (n,) variance, in units of `noise`, of the correction of the latency's logarithm."""
+        """Mean and variance of the correction of ln latency, each (n,), in units of `noise`."""
         if self.process is None:
             return np.zeros(len(descriptors)), np.zeros(len(descriptors))
         mean, deviation = self.process.predict(descriptors)

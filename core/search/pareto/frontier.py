@@ -114,7 +114,7 @@ class Dominance:
         return mask
 
     def _places(self, points: Points) -> Points:
-        """(n, 3) coordinates of the points in units of boxes; higher is better."""
+        """(n, 3) objectives of the points in edge lengths of the ε-boxes; higher is better."""
         # Logarithms one by one, because the final digit of an array's logarithms may depend on the array's length.
         proxies = points[:, 0].tolist()
         if not self.logarithmic:

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 def put_in(session: Session, device_id: str, reason: str) -> None:
-    """Quarantines a device. Users read `reason`. The sweep hands leased launches over to other devices."""
+    """Quarantines a device; users read `reason`. The periodic sweep reassigns its leased launches to other devices."""
     statement = (
         update(Device)
         .where(Device.id == device_id, Device.quarantine.is_(None))

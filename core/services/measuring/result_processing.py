@@ -316,7 +316,7 @@ def _account(decisions: Sequence[Decision], targets: Sequence[Target], now: date
 def _entries(
     decisions: Sequence[Decision], targets: Sequence[Target], candidates: Sequence[Candidate]
 ) -> dict[str, list[Entry]]:
-    """Returns target id → a `launch` event for each report."""
+    """Returns target id → its `launch` events, one for each decided report."""
     ids: dict[tuple[str, str], list[str]] = {}
     for candidate in candidates:
         ids.setdefault((candidate.target_id, candidate.measurement_id or ""), []).append(candidate.id)

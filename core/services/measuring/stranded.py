@@ -72,7 +72,7 @@ def return_stranded(session: Session, now: datetime) -> None:
 
 
 def _fails(row: LaunchRow) -> bool:
-    """Whether one more charged attempt makes the launch fail."""
+    """Whether the launch fails if one more attempt is counted against it."""
     return charged(row) == "failed"
 
 

@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 class LeftOut(TypedDict):
-    """Prediction of a trained model by a fit without trainings of the same shape; None if unpredictable."""
+    """Prediction for a trained model from a fit without trainings of its shape; None if that fit cannot predict it."""
 
     training_id: str
     digest: str

@@ -273,7 +273,9 @@ class Package:
         """Returns the tokenizer of the text to translate. Raises `InvalidInput` for a model without a source."""
         source = self.architecture.source
         if source is None:
-            raise InvalidInput(f"the model in {self.folder} has no source", field="model", value=str(self.folder))
+            raise InvalidInput(
+                f"the model in {self.folder} has no source language", field="model", value=str(self.folder)
+            )
         return self._tokenizer(self.folder / SOURCE, source.embedding.vocab_size)
 
     def check(self) -> None:

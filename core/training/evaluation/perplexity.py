@@ -82,7 +82,7 @@ class Passage:
 
 
 def streams(tokens: NDArray[Any], rows: int, max_tokens: int | None = None) -> Passage:
-    """Splits a text into `rows` rows of equal length; the final row may be shorter. Each row has a prediction.
+    """Splits a text into `rows` rows of equal length; the final row may be shorter. Each row has a target.
 
     The first input of a row is the last target of the preceding row.
     """
@@ -300,7 +300,7 @@ class _Reader:
 def check_scores(is_finite: bool) -> None:
     """Raises `Diverged` if a model's scores are not finite."""
     if not is_finite:
-        raise Diverged("the model's scores are not numbers: its weights are not finite, or they overflow")
+        raise Diverged("the model's scores are NaN: its weights are not finite, or its forward pass overflows")
 
 
 def padded(rows: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

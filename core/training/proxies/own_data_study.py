@@ -73,9 +73,11 @@ class UnseenModels:
 
     @classmethod
     def of(cls, rows: Sequence[Row], quality: Quality, law: ScalingLaw | None = None) -> UnseenModels | None:
-        """Returns the models that `law` covers; None: the law for users' own data of the most common model family.
+        """Returns the models among `rows` that `law` covers, or None if it covers no row.
 
-        Returns None if no row is covered. Raises `InvalidInput` if `law` was fitted to these rows alone.
+        Default: the law that was fitted to users' own data for the most common model family.
+
+        Raises `InvalidInput` if `law` was fitted to these rows alone.
         """
         if log_perplexity(quality.column, 1.0) is None:
             return None

@@ -200,7 +200,7 @@ class Recipe(_Section):
                 f"initialisation completep and a parametrisation must be given together; this recipe has {given}",
                 field="parametrisation",
                 value=None if self.parametrisation is None else self.parametrisation.model_dump(),
-                allowed="an object with initialisation completep, null with the others",
+                allowed="an object with initialisation completep, null with another initialisation",
             )
         if self.parametrisation is not None and self.optimizer.name not in ("adam", "adamw"):
             raise InvalidInput(

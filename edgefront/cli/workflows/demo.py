@@ -188,7 +188,7 @@ def compare(onnx_file: Path, safetensors_file: Path) -> tuple[int, float]:
 
 
 def stock_request(*, minutes: float) -> JobRequest:
-    """Returns the request for a job that measures the stock (default) model; `limits_of` derives limits from it."""
+    """Returns the request for a job that measures the stock model; `limits_of` derives the demo's limits from it."""
     return checked(
         JobRequest,
         {
