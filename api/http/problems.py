@@ -12,11 +12,12 @@ from typing import Any, cast
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from edgefront.core.common.errors import EdgefrontError, InvalidInput
-from edgefront.core.common.validation import fault, field_path
+from edgefront.core.common.validation import fault, field_path, fields_at
 
 MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 20
@@ -113,18 +114,21 @@ _PLAIN_DETAIL = {
 }
 
 
-def of_validation(error: RequestValidationError) -> Response:
+def of_validation(request: Request, error: RequestValidationError) -> Response:
     """Returns a problem document that lists all wrong fields; top-level `field`, `value`, `allowed` show the first."""
-    fields = [_wrong_field(item) for item in _one_per_field(error.errors())][:MAX_ERRORS]
+    body = getattr(request.scope.get("route"), "body_field", None)
+    model = None if body is None else body.field_info.annotation
+    fields = [_wrong_field(item, model) for item in _one_per_field(error.errors())][:MAX_ERRORS]
     first = fields[0]
     detail = first["detail"] if len(fields) == 1 else f"{first['detail']} (and {len(fields) - 1} more, see errors)"
     extra = {name: first[name] for name in ("in", "field", "value", "allowed") if name in first}
     return respond(422, InvalidInput.kind, detail, extra=extra | {"errors": fields})
 
 
-def _wrong_field(item: Mapping[str, Any]) -> dict[str, Any]:
+def _wrong_field(item: Mapping[str, Any], body: type[BaseModel] | None) -> dict[str, Any]:
     source, *path = item["loc"]
-    error = fault(item, InvalidInput, field_path(item, path), "the body" if source == "body" else f"the {source}")
+    path, whole = field_path(item, path), "the body" if source == "body" else f"the {source}"
+    error = fault(item, InvalidInput, path, whole, fields_at(body, path[:-1]) if source == "body" else ())
     field = {"in": source, "detail": error.detail, **error.extra}
     if item["type"] == "missing":
         del field["value"]
@@ -179,8 +183,8 @@ def install(app: FastAPI, missing: Callable[[Request], Response | None]) -> None
         refusal = cast(HTTPException, error)
         return (missing(request) if refusal.status_code == 404 else None) or of_http(refusal)
 
-    async def validation(_request: Request, error: Exception) -> Response:
-        return of_validation(cast(RequestValidationError, error))
+    async def validation(request: Request, error: Exception) -> Response:
+        return of_validation(request, cast(RequestValidationError, error))
 
     app.add_exception_handler(EdgefrontError, own)
     app.add_exception_handler(HTTPException, http)

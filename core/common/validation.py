@@ -62,8 +62,7 @@ def invalid_input(
     first = error.errors(include_url=False)[0]
     # A discriminated union puts its tag into the path after the index: blocks.3.attention.n_head.
     path = field_path(first, first["loc"], tags)
-    choices = _fields_at(model, path[:-1]) if model is not None and first["type"] == "extra_forbidden" else ()
-    return fault(first, kind, path, choices=choices)
+    return fault(first, kind, path, choices=fields_at(model, path[:-1]))
 
 
 def field_path(item: Mapping[str, Any], path: Sequence[Any], tags: Collection[str] = ()) -> list[Any]:
@@ -86,8 +85,10 @@ def checked(model: type[Model], value: Model | Mapping[str, Any]) -> Model:
         raise invalid_input(error, InvalidInput, model=model) from None
 
 
-def _fields_at(model: type[BaseModel], path: Sequence[str | int]) -> tuple[str, ...]:
+def fields_at(model: type[BaseModel] | None, path: Sequence[str | int]) -> tuple[str, ...]:
     """Field names of the nested model at this path; empty if the path has no model."""
+    if model is None:
+        return ()
     for part in path:
         if isinstance(part, int):
             continue
@@ -129,9 +130,10 @@ def fault(
     if item["type"] == "missing":
         return kind(f"{name} is missing", field=field, allowed="a value for it: it has no default")
     if item["type"] == "extra_forbidden":
-        nearest = f"; {existing(field[-1], choices)}" if choices else ""
+        alike = get_close_matches(field[-1][:80].lower(), choices, 1)
+        hint = f"; do you mean {alike[0]}?" if alike else f"; {existing(field[-1], choices)}" if choices else ""
         allowed = ", ".join(choices) or "leave it out"
-        return kind(f"{name}: there is no such field{nearest}", field=field, value=value, allowed=allowed)
+        return kind(f"{name}: there is no such field{hint}", field=field, value=value, allowed=allowed)
     if item["type"] == "value_error":  # a rule between fields: a sentence of its own
         rule = str(cause)
         return kind(f"{name}: {rule}", field=field, value=value, allowed=rule)

@@ -79,7 +79,6 @@ def test_a_value_that_is_not_a_number_counts_as_missing(service: Service, change
         ({}, "targets", "targets is missing", "a value for it: it has no default"),
         ([], "", "the body: must be an object, not []", "an object"),
         ({"targets": [{}], "space": 3}, "space", "space: must be an object, not 3", "an object"),
-        ({"targets": [{}], "colour": 1}, "colour", "colour: there is no such field", "leave it out"),
         ({"targets": [{}], "name": 3}, "name", "name: must be text, not 3", "text"),
         (
             {"targets": [{"device": "a", "device_class": "b"}]},
@@ -93,6 +92,20 @@ def test_a_value_that_is_not_a_number_counts_as_missing(service: Service, change
 def test_errors_are_worded_for_json(service: Service, body: Any, field: str, detail: str, allowed: str) -> None:
     document = problem(post_job(service.client(), json.dumps(body)), 422)
     assert (document["field"], document["detail"], document["allowed"]) == (field, detail, allowed)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "detail"),
+    [
+        ("trainings", {"model": "gpt2", "data": "texts"}, "data: there is no such field; do you mean dataset?"),
+        ("jobs", {"targets": [{"limit": {}}]}, "targets.0.limit: there is no such field; do you mean limits?"),
+        ("keys", {"name": "a", "q": 1}, "q: there is no such field; there are name, role, owner, days"),
+    ],
+)
+def test_an_unknown_field_names_the_one_that_it_resembles(service: Service, path: str, body: Any, detail: str) -> None:
+    document = problem(service.client().post(f"/v1/{path}", json=body), 422)
+    assert document["errors"][0]["detail"] == detail
+    assert detail.split()[-1].rstrip("?") in document["allowed"].split(", ")
 
 
 def test_an_error_of_the_project_inside_a_model_keeps_its_own_words(service: Service) -> None:

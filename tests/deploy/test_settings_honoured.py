@@ -114,7 +114,7 @@ def test_up_leaves_host_and_port_to_the_settings(tmp_path: Path, monkeypatch: py
         ("EDGEFRONT_HTTP", '{"port": "x"}', "EDGEFRONT_HTTP__PORT: must be an integer, not 'x'"),
         ("EDGEFRONT_HTTP", "{", "EDGEFRONT_HTTP is not JSON"),
         ("EDGEFRONT_HTTP", "[]", "EDGEFRONT_HTTP: must be"),
-        ("EDGEFRONT_HTTP__PROT", "1", "EDGEFRONT_HTTP__PROT: there is no such field; there are host, port"),
+        ("EDGEFRONT_HTTP__PROT", "1", "EDGEFRONT_HTTP__PROT: there is no such field; do you mean port?"),
         ("EDGEFRONT_HTPT__PORT", "1", "EDGEFRONT_HTPT__PORT: htpt is not a group of settings"),
         ("EDGEFRONT_TRAINING__DEVICE", "tpu", "EDGEFRONT_TRAINING__DEVICE: must be 'cpu' or 'cuda', not 'tpu'"),
         ("EDGEFRONT_TRAINING__COMMAND", "abc", "EDGEFRONT_TRAINING__COMMAND: must be a list"),

@@ -186,7 +186,7 @@ def test_a_catalogue_of_ones_own(own: Path) -> None:
         ({**ROW, "context_length": "4k"}, "context_length", "line 3: context_length: must be an integer"),
         ({**ROW, "training_tokens": 0}, "training_tokens", "line 3: training_tokens"),
         ({**ROW, "parameters": "many"}, "parameters", "must be a count such as 134515008, 362M or 1.71B"),
-        ({**ROW, "contxt_length": 9}, "contxt_length", "there is no such field; the nearest"),
+        ({**ROW, "contxt_length": 9}, "contxt_length", "there is no such field; do you mean context_length?"),
         ({**ROW, "scores": [{"table": "a", "values": {"task": "high"}}]}, "scores.0.values.task", "a number"),
         ({**ROW, "id": "me/first"}, "id", "line 3: another line has the id me/first"),
         ("{", "", "line 3 is not JSON"),
