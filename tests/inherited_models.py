@@ -55,7 +55,7 @@ def importance(model: LanguageModel) -> Importance:
 
 def cutter(model: LanguageModel) -> PruningEvaluator:
     text = EvaluationText(tokens(), torch.device("cpu"))
-    return PruningEvaluator(model, importance(model), text, text.loss(model), lambda *_: None)
+    return PruningEvaluator(model, importance(model), text, text.loss(model))
 
 
 @cache

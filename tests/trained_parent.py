@@ -43,6 +43,7 @@ RECIPE = {
     "checkpoint_every": 1000,
     "evaluation": {"segment": 32, "every": 1000},
 }
+SETTINGS = PruningStudySettings(calibration_tokens=2048, tokens=512, segment=32, combinations=24)
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,6 @@ def trained_parent(folder: Path) -> TrainedParent:
     (at / SPEC).write_text(spec.model_dump_json())
     assert run(at, threading.Event()) == EXIT_DONE
     package = read_package(at / RESULT)
-    settings = PruningStudySettings(calibration_tokens=2048, tokens=512, segment=32, combinations=24)
-    study = study_pruning(package, data, "counter", settings)
+    study = study_pruning(package, data, "counter", SETTINGS)
     write_pruning_study(study, package.folder)
     return TrainedParent(package, data, study)

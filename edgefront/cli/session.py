@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from edgefront.show.output import console, print_json
+from edgefront.show.output import LINE_INTERVAL_S, console, duration, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -102,9 +103,9 @@ class Session:
             self.err.print(text, style="dim", markup=False, soft_wrap=True)
 
     @contextmanager
-    def progress(self, *, in_bytes: bool = False) -> Iterator[Callable[[str, int, int | None], None]]:
-        """Shows progress bars on a terminal. Yields a function that updates a task's bar; arguments are the task's
-        description, completed amount and total (None while unknown).
+    def progress(self, *, in_bytes: bool = False) -> Iterator[Callable[[str, float, float | None], None]]:
+        """Shows progress bars on a terminal, otherwise a line every ten seconds. Yields a function that updates a
+        task's bar; arguments are the task's description, completed amount and total (None while unknown).
         """
         from rich import progress
 
@@ -116,12 +117,20 @@ class Session:
         )
         hidden = self.json or not self.err.is_terminal
         with progress.Progress(*columns, console=self.err, disable=hidden, transient=True) as bar:
-            tasks: dict[str, Any] = {}
+            tasks: dict[str, progress.Task] = {}
+            printed_at = time.monotonic()
 
-            def update(description: str, completed: int, total: int | None) -> None:
+            def update(description: str, completed: float, total: float | None) -> None:
+                nonlocal printed_at
                 if description not in tasks:
-                    tasks[description] = bar.add_task(description, total=total)
-                bar.update(tasks[description], completed=completed, total=total)
+                    id_ = bar.add_task(description, total=total)
+                    tasks[description] = next(task for task in bar.tasks if task.id == id_)
+                task = tasks[description]
+                bar.update(task.id, completed=completed, total=total)
+                if hidden and total and time.monotonic() - printed_at >= LINE_INTERVAL_S:
+                    printed_at = time.monotonic()
+                    left = "" if task.time_remaining is None else f", about {duration(task.time_remaining)} left"
+                    self.note(f"{description}: {task.percentage:.0f} %{left}")
 
             yield update
 

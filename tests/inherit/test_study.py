@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 from scipy.stats import spearmanr
 from torch import Tensor
-from trained_parent import TrainedParent, trained_parent
+from trained_parent import SETTINGS, TrainedParent, trained_parent
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.shapes import Shapes
@@ -28,7 +28,13 @@ from edgefront.core.quality.stored import to_text
 from edgefront.core.training.evaluation.package import CUTS, WEIGHTS, read_package
 from edgefront.core.training.pruning.importance import Importance
 from edgefront.core.training.pruning.prune import EvaluationText, prune_weights
-from edgefront.core.training.pruning.study import PruningStudySettings, load_pruned, read_pruning_study, study_pruning
+from edgefront.core.training.pruning.study import (
+    PruningStudySettings,
+    load_pruned,
+    read_pruning_study,
+    study_pruning,
+    write_pruning_study,
+)
 from edgefront.core.training.pruning.study_file import read_cut_law
 from edgefront.core.training.pruning.submodel import explicit_blocks, random_submodel, submodel
 
@@ -92,6 +98,35 @@ def test_the_file_says_it_again(trained: TrainedParent) -> None:
     assert {name: tuple(tensor.shape) for name, tensor in held.items()} == {
         name: tuple(tensor.shape) for name, tensor in _child(trained, child).named_parameters()
     }
+
+
+def test_an_interrupted_study_resumes_and_finds_the_same(trained: TrainedParent, tmp_path: Path) -> None:
+    folder = tmp_path / "interrupted"
+    shutil.copytree(trained.package.folder, folder, ignore=shutil.ignore_patterns(CUTS))
+    package = read_package(folder)
+
+    def stop(done: float, total: float) -> None:
+        if done > 0.6 * total:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        study_pruning(package, trained.data, "counter", SETTINGS, progress=stop)
+    begun, shares = list[tuple[float, bool]](), list[float]()
+    study = study_pruning(
+        *(package, trained.data, "counter", SETTINGS),
+        begin=lambda pace, resumes: begun.append((pace, resumes)),
+        progress=lambda done, total: shares.append(done / total),
+    )
+    ((pace, resumes),) = begun
+    assert pace > 0
+    assert resumes
+    assert shares == sorted(shares)
+    assert 0.6 < shares[-1] <= 1, "the work is known beforehand"
+    assert to_text(study.law) == to_text(trained.study.law)
+    study_pruning(package, trained.data, "counter", replace(SETTINGS, seed=1), begin=lambda *said: begun.append(said))
+    assert not begun[1][1], "another study begins anew"
+    write_pruning_study(study, folder)
+    assert {path.name for path in folder.iterdir()} == {path.name for path in trained.package.folder.iterdir()}
 
 
 def test_a_study_of_other_weights_is_refused(trained: TrainedParent, tmp_path: Path) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.architectures.parameters import parameters
+from edgefront.core.architectures.parameters import count, parameters
 from edgefront.core.common.canonical import digest
 from edgefront.core.common.errors import Conflict, InvalidInput, NotFound
 from edgefront.core.common.files import sha256, whole_file
@@ -27,12 +30,24 @@ from edgefront.core.quality.stored import MAX_LOG_PERPLEXITY, to_text
 from edgefront.core.training.evaluation.model_card import forbids_derivatives
 from edgefront.core.training.evaluation.package import CUTS, WEIGHTS, Package, read_package, write_new_package
 from edgefront.core.training.pruning.importance import Importance, importance_of
-from edgefront.core.training.pruning.prune import EvaluationText, Progress, PruningEvaluator, prune_weights
+from edgefront.core.training.pruning.prune import (
+    CUTS_EVERY,
+    SHARES,
+    WIDTHS,
+    EvaluationText,
+    PruningEvaluator,
+    pass_work,
+    prune_weights,
+)
 from edgefront.core.training.pruning.study_file import FORMAT, damaged_study, read_study_file
 from edgefront.core.training.pruning.submodel import pruning_summary
 
 MIN_ROWS = 2
 """Minimum number of rows of a text."""
+PARTIAL = "cuts.partial.safetensors"
+"""Name of the file with the results of an interrupted study, beside the weights."""
+Progress = Callable[[float, float], None]
+"""Callback that receives finished and total work (`study_work`). An error of the callback ends the study."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +63,18 @@ class PruningStudySettings:
     combinations: int = 24
     """Number of random submodels that are evaluated."""
     seed: int = 0
+
+
+QUICK = PruningStudySettings(calibration_tokens=4_096, tokens=512, combinations=12)
+"""Settings of a study in about a fifth of the time, with wider intervals."""
+
+
+def study_work(architecture: Architecture, settings: PruningStudySettings) -> float:
+    """Approximate work of a study, in the unit of `prune.pass_work`."""
+    importance = settings.calibration_tokens * count(architecture).decoder
+    cuts = len(architecture.blocks) * (1 + len(SHARES)) * pass_work(architecture, settings.tokens // CUTS_EVERY, 0.5)
+    children = (len(WIDTHS) + settings.combinations) * pass_work(architecture, settings.tokens, 0.5)
+    return importance + cuts + children
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,12 +94,14 @@ def study_pruning(
     settings: PruningStudySettings = PruningStudySettings(),
     *,
     device: torch.device | str = "cpu",
+    begin: Callable[[float, bool], None] = lambda *_: None,
     progress: Progress = lambda *_: None,
 ) -> PruningStudy:
     """Studies the pruning of a trained model, called `name`, on data with the same tokenizer.
 
-    Takes minutes for 100 M parameters on two cores. Raises `InvalidInput` for a model that cannot be pruned, data with
-    another tokenizer, a text that is too short, and a model that has not learnt the text.
+    An interrupted study resumes if it is repeated with the same model, data and settings. `begin` receives the seconds
+    that a unit of work takes here (`study_work`), and whether the study resumes. Raises `InvalidInput` for a model that
+    cannot be pruned, data with another tokenizer, a text that is too short, and a model that has not learnt the text.
     """
     architecture, torch_device = package.architecture, torch.device(device)
     if (what := cannot_be_cut(architecture)) is not None:
@@ -93,14 +122,9 @@ def study_pruning(
     model = package.model(torch_device)
     calibration = rows_of(data, "train", settings.calibration_tokens, segment)
     text = EvaluationText(rows_of(data, "valid", settings.tokens, segment), torch_device)
-    batches = calibration[:, :-1].split(text.batch)
-
-    def counted() -> Iterator[Tensor]:
-        for number, batch in enumerate(batches):
-            progress("importance", number, len(batches))
-            yield batch
-
+    started = time.monotonic()
     parent_loss = text.loss(model)
+    pace = (time.monotonic() - started) / pass_work(architecture, text.count)
     if not parent_loss <= MAX_LOG_PERPLEXITY:
         raise InvalidInput(
             f"the model's loss on {data.name} is {parent_loss:g} nats per token, so that it has not learnt this text",
@@ -108,7 +132,23 @@ def study_pruning(
             value=architecture.digest,
             allowed=f"a trained model, with a loss of at most {MAX_LOG_PERPLEXITY:g}",
         )
-    evaluator = PruningEvaluator(model, importance_of(model, counted(), torch_device), text, parent_loss, progress)
+    weights = sha256(package.folder / WEIGHTS)
+    identity = digest({"weights": weights, "data": data.digest, **vars(settings)})
+    read = replace(settings, calibration_tokens=calibration[:, 1:].numel(), tokens=text.count)
+    journal = _Journal(package.folder / PARTIAL, identity, study_work(architecture, read), progress)
+    begin(pace, journal.importance is not None)
+
+    def counted() -> Iterator[Tensor]:
+        for batch in calibration[:, :-1].split(text.batch):
+            yield batch
+            journal.advance(batch.numel() * count(architecture).decoder)
+
+    importance = journal.importance
+    if importance is None:
+        importance = journal.importance = importance_of(model, counted(), torch_device)
+    else:
+        journal.advance(read.calibration_tokens * count(architecture).decoder)
+    evaluator = PruningEvaluator(model, importance, text, parent_loss, journal)
     table = evaluator.table()
     children, losses = evaluator.combinations(table, settings.combinations, settings.seed)
     if not children:
@@ -118,10 +158,9 @@ def study_pruning(
             value=architecture.digest,
             allowed="a model with several blocks, heads or inner units",
         )
-    weights = sha256(package.folder / WEIGHTS)
     law = PruningPredictor(
         origin=pruning_origin(
-            f"cuts-{digest({'weights': weights, 'data': data.digest, **vars(settings)})[:12]}",
+            f"cuts-{identity[:12]}",
             name,
             data.name,
             "valid",
@@ -134,6 +173,41 @@ def study_pruning(
         log_perplexity=losses,
     )
     return PruningStudy(evaluator.importance, law, weights)
+
+
+class _Journal:
+    """Records results in a file, from which an interrupted study resumes, and reports the progress."""
+
+    def __init__(self, path: Path, identity: str, total: float, progress: Progress) -> None:
+        self._path, self._identity, self._total, self._progress = path, identity, total, progress
+        self.importance: Importance | None = None
+        self._results: list[list[float]] = []
+        self._used, self._done = 0, 0.0
+        with suppress(OSError, SafetensorError), safe_open(path, framework="pt") as file:
+            if file.metadata().get("study") == identity:
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+                self.importance = Importance.of_tensors(tensors, tensors["influence"].tolist())
+                self._results = json.loads(file.metadata()["results"])
+
+    def __call__(self, work: float, evaluation: Callable[[], list[float]]) -> list[float]:
+        """Returns the next result: the recorded one, or that of the evaluation."""
+        if self._used == len(self._results):
+            self._results.append(evaluation())
+            self._write()
+        self._used += 1
+        self.advance(work)
+        return self._results[self._used - 1]
+
+    def advance(self, work: float) -> None:
+        self._done += work
+        self._progress(min(self._done, self._total), self._total)
+
+    def _write(self) -> None:
+        assert self.importance is not None
+        influence = torch.tensor(self.importance.influence, dtype=torch.float64)
+        metadata = {"study": self._identity, "results": json.dumps(self._results)}
+        with whole_file(self._path) as file:
+            file.write(save({**self.importance.tensors(), "influence": influence}, metadata))
 
 
 def rows_of(data: Prepared, split: str, tokens: int, segment: int) -> Tensor:
@@ -161,6 +235,7 @@ def write_pruning_study(study: PruningStudy, folder: Path) -> Path:
     path = folder / CUTS
     with whole_file(path) as file:
         file.write(save(study.importance.tensors(), metadata))
+    (folder / PARTIAL).unlink(missing_ok=True)
     return path
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+import shlex
+from dataclasses import asdict, replace
+from functools import partial
 from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +17,7 @@ from edgefront.cli.session import Session, command, group
 from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.common.files import check_free
 from edgefront.extras import need
+from edgefront.show.output import duration
 from edgefront.show.table import Table
 
 if TYPE_CHECKING:
@@ -36,25 +39,37 @@ def study_model(
         str,
         typer.Option(help="Prepared data of the model's tokens: a name, the first digits of a digest, or a folder."),
     ],
-    tokens: Annotated[int, typer.Option(min=256, help="Tokens of the validation split for the losses.")] = 2048,
+    tokens: Annotated[
+        int | None,
+        typer.Option(min=256, help="Tokens of the validation split for the losses. Default: 2048; 512 with --quick."),
+    ] = None,
     calibration: Annotated[
-        int, typer.Option(min=256, help="Tokens of the training split for the importance scores.")
-    ] = 16_384,
+        int | None,
+        typer.Option(
+            min=256, help="Tokens of the training split for the importance. Default: 16384; 4096 with --quick."
+        ),
+    ] = None,
     combinations: Annotated[
-        int, typer.Option(min=8, max=1000, help="Number of random submodels that are evaluated, for the interval.")
-    ] = 24,
+        int | None,
+        typer.Option(
+            min=8,
+            max=1000,
+            help="Random submodels that are evaluated, for the interval. Default: 24; 12 with --quick.",
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A fifth of the time, with wider intervals.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random submodels.")] = 0,
     machine: MachineOptions = MachineOptions(),
     force: Force = False,
 ) -> None:
     """Study the pruning of a trained model: the importance of heads, inner units and channels, and the loss from
-    dropping or narrowing each block. Writes cuts.safetensors beside the weights; takes minutes for 100 M parameters.
-    Needs no server.
+    dropping or narrowing each block. Writes cuts.safetensors beside the weights; says first how long it takes, minutes
+    for 100 M parameters. Repeated after an interruption, the same command resumes. Needs no server.
     """
     from edgefront.core.data.prepared.prepared import find_prepared
     from edgefront.core.services.settings import Settings
     from edgefront.core.training.evaluation.package import CUTS, read_package
-    from edgefront.core.training.pruning.study import PruningStudySettings, study_pruning, write_pruning_study
+    from edgefront.core.training.pruning import study as pruning
 
     need("inherit study", "torch")
     _check_trained(folder)
@@ -62,18 +77,32 @@ def study_model(
     machine.use_threads()
     package = read_package(folder)
     prepared = find_prepared(Settings().data_folder, data)
-    settings = PruningStudySettings(calibration_tokens=calibration, tokens=tokens, combinations=combinations, seed=seed)
+    given = {"calibration_tokens": calibration, "tokens": tokens, "combinations": combinations, "seed": seed}
+    settings = replace(
+        pruning.QUICK if quick else pruning.PruningStudySettings(),
+        **{name: value for name, value in given.items() if value is not None},
+    )
+
+    def begin(seconds: float, resumes: bool) -> None:
+        own, fast = (
+            duration(seconds * pruning.study_work(package.architecture, each)) for each in (settings, pruning.QUICK)
+        )
+        shorter = "" if quick else f"; with --quick about {fast}"
+        session.note(f"{'resuming: ' if resumes else ''}the whole study takes about {own}{shorter}")
+
     with session.progress() as progress:
-        study = study_pruning(
+        study = pruning.study_pruning(
             package,
             prepared,
             str(package.facts.get("name") or folder.resolve().name),
             settings,
             device=machine.device,
-            progress=progress,
+            begin=begin,
+            progress=partial(progress, "study"),
         )
-    path = write_pruning_study(study, folder)
+    path = pruning.write_pruning_study(study, folder)
     _put_study(session, study.law, path)
+    session.note(f"next: edgefront find --model {shlex.quote(str(folder))} --inherit --max-latency-ms MS")
 
 
 @command(app, "show", server=False)
