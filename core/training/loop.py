@@ -204,7 +204,11 @@ class Trainer:
 
     def evaluate(self, split: str, *, whole: bool = True) -> Perplexity | None:
         """Returns the perplexity on the whole split or (not `whole`) the part for evaluations; None on ranks > 0."""
-        perplexity = self._validation(self.model, split, whole=whole) if self.ranks.is_first else None
+
+        def left(seconds: float) -> None:
+            self.journal.update(now=False, seconds_left=round(seconds, 1))
+
+        perplexity = self._validation(self.model, split, whole=whole, left=left) if self.ranks.is_first else None
         self.ranks.wait()
         return perplexity
 
@@ -300,8 +304,10 @@ class Trainer:
                 tokens_per_s=round(self.recipe.rows * self.recipe.segment / reading.seconds_per_step, 1),
             )
         )
-        seconds_left = (self.recipe.steps - self.progress.step) * reading.seconds_per_step
-        self.journal.update(now=False, seconds_left=round(seconds_left, 1))
+        step, pace, hours = self.progress.step, reading.seconds_per_step, self.spec.budget.hours or math.inf
+        training = min((self.recipe.steps - step) * pace, max(0.0, hours * 3600 - self.progress.seconds))
+        left = training + self._validation.seconds_left(step, pace)
+        self.journal.update(now=False, seconds_left=round(left, 1))
 
     def _save_early(self) -> None:
         """Saves a checkpoint before the end of the training."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -154,16 +155,32 @@ class Validation:
 
     def __init__(self, data: Prepared, recipe: Recipe, device: torch.device) -> None:
         self._data, self._recipe, self._device = data, recipe, device
+        self._pace: float | None = None  # seconds per predicted token of the latest evaluation
 
-    def __call__(self, model: LanguageModel, split: str = "valid", *, whole: bool = False) -> Perplexity:
+    def __call__(
+        self,
+        model: LanguageModel,
+        split: str = "valid",
+        *,
+        whole: bool = False,
+        left: Callable[[float], None] = lambda _: None,
+    ) -> Perplexity:
         """Evaluates the whole split, or the part that the recipe evaluates during training.
 
-        Raises `Diverged` if the loss is not finite.
+        Of whole splits, `left` receives the seconds until all are evaluated. Raises `Diverged` if the loss is not
+        finite.
         """
-        recipe = self._recipe
+        recipe, began = self._recipe, time.monotonic()
         limit = None if whole else recipe.evaluation.tokens
+
+        def progress(done: int, count: int) -> None:
+            self._pace = (time.monotonic() - began) / max(1, done)
+            if whole:
+                later = self._tokens("test") if split == "valid" else 0
+                left((count - done + later) * self._pace)
+
         if recipe.task == "masked":
-            return self._masked(model, split, limit)
+            return self._masked(model, split, limit, progress)
         validated: Perplexity = perplexity(
             model,
             self._data.split(split),
@@ -173,10 +190,30 @@ class Validation:
             max_tokens=limit,
             sentences=recipe.task == "sentences",
             begin=first_token(self._data.tokenizer(), recipe.task),
+            progress=progress,
         )
         return validated
 
-    def _masked(self, model: LanguageModel, split: str, limit: int | None) -> Perplexity:
+    def seconds_left(self, step: int, seconds_per_step: float) -> float:
+        """Estimates the seconds of all evaluations from a step on: those during the training, and the whole splits at
+        its end. Before the first evaluation, a token takes a third of a trained one: the forward pass.
+        """
+        recipe, pace = self._recipe, self._pace
+        if pace is None:
+            pace = seconds_per_step / (recipe.rows * recipe.segment) / 3
+        every, valid = recipe.evaluation.every, self._tokens("valid")
+        evaluations = -(-recipe.steps // every) - (step - 1) // every
+        during = min(valid, recipe.evaluation.tokens or valid)
+        return (evaluations * during + valid + self._tokens("test")) * pace
+
+    def _tokens(self, split: str) -> int:
+        """Number of predicted tokens of a whole split; 0 if the data has no such split."""
+        share = self._recipe.masked_fraction if self._recipe.task == "masked" else 1.0
+        return int(share * len(self._data.splits[split].tokens)) if split in self._data.splits else 0
+
+    def _masked(
+        self, model: LanguageModel, split: str, limit: int | None, progress: Callable[[int, int], None]
+    ) -> Perplexity:
         """Returns the perplexity of the masked tokens; every evaluation masks the same tokens."""
         recipe = self._recipe
         batches, at_once = make_batches(self._data, recipe, split=split, seed=0), recipe.evaluation.rows
@@ -193,6 +230,7 @@ class Validation:
                     losses = model.token_losses(hidden_of(model, rows), rows.targets)
                     total += float(losses.sum(dtype=torch.float64))
                     count += counted
+                    progress(count, max(count, self._tokens(split)))
                     if limit is not None and count >= limit:
                         return perplexity_of(total, count, None)
         return perplexity_of(total, count, None)

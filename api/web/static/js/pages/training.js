@@ -119,7 +119,7 @@ function showProgress() {
   setText(byId("loss"), lossText(last?.loss));
   setText(byId("valid-loss"), lossText(last?.valid_loss));
   setText(byId("tokens-per-s"), whole(last?.tokens_per_s));
-  setText(byId("time-left"), isLive(training) && training.state !== "evaluating" ? duration(training.seconds_left) : MISSING);
+  setText(byId("time-left"), isLive(training) ? duration(training.seconds_left) : MISSING);
   setText(byId("time-spent"), training.seconds ? duration(training.seconds) : MISSING);
 }
 
