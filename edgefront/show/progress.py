@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from edgefront.core.common.states import ENDED_JOBS, Goal, TargetState
 from edgefront.core.common.units import MB, MIB
 from edgefront.core.schemas.jobs import JobView
-from edgefront.show.output import NONE, duration, share
+from edgefront.show.output import LINE_INTERVAL_S, NONE, duration, share
 from edgefront.show.table import Table
 
 if TYPE_CHECKING:
@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from edgefront.core.schemas.predictions import Count, JobEstimate, TargetEstimate
 
 
-LINE_INTERVAL_S = 10.0
-"""Minimum seconds between two progress lines without a terminal."""
 ACTIVITIES: Mapping[TargetState, str] = {
-    TargetState.BASELINES: "measuring the baseline",
+    TargetState.BASELINES: "measuring stock models",
     TargetState.SEARCHING: "searching",
     TargetState.REFINING: "measuring the best again",
 }
@@ -77,7 +75,7 @@ def measured(job: JobView) -> tuple[int, int]:
 
 
 def progress_line(job: JobView) -> str:
-    """Describes activity and remaining time of a job: `searching: 12 of 60 models measured, about 1:10 min left`."""
+    """Describes activity and remaining time: `searching: 12 models measured of at most 60, about 1:10 min left`."""
     active = [target for target in job.targets if target.state in ACTIVITIES]
     done, planned = measured(job)
     if not active:
@@ -86,7 +84,7 @@ def progress_line(job: JobView) -> str:
     left = [target.seconds_left for target in active if target.seconds_left is not None]
     remaining = f", about {duration(max(left))} left" if left else ""
     notes = " ".join(dict.fromkeys(target.note for target in active if not target.devices_online and target.note))
-    return f"{activity}: {done} of {planned} models measured{remaining}{f'. {notes}' if notes else ''}"
+    return f"{activity}: {done} models measured of at most {planned}{remaining}{f'. {notes}' if notes else ''}"
 
 
 def progress_table(job: JobView) -> Table:
@@ -152,7 +150,7 @@ def show_estimate(out: Console, err: Console, estimate: JobEstimate) -> None:
             markup=False,
             soft_wrap=True,
         )
-    model = "The baseline" if estimate.request.space.model is None else "My model"
+    model = "The stock model" if estimate.request.space.model is None else "My model"
     for target in estimate.targets:
         details = " ".join(
             text

@@ -39,7 +39,7 @@ def test_from_the_first_steps_to_answers_devices_and_trainings(
     expect(page.locator("#devices tbody tr")).to_contain_text("board-homehealthy")
     expect(steps.first).to_be_visible()
     job = submit(agent.name, name="the first", candidates=6)
-    expect(page.locator("#jobs tbody tr")).to_contain_text("0 of 9 models measured")
+    expect(page.locator("#jobs tbody tr")).to_contain_text("0 models measured of at most 9")
     expect(page.locator("#trainings-empty")).to_have_text(
         "No trainings yet: the page of an answer has the button Train…"
     )
@@ -63,7 +63,7 @@ def test_a_job_that_waits_says_for_what(
     agent.measure(1, wait_s=0.1)
     job = submit(agent.name, name="waits")
     seen = watch(member, f"/jobs/{job['id']}")
-    words = "The first launches are under way: the baseline comes first."
+    words = "The first launches are under way: the stock model comes first."
     expect(seen.page.locator("#chart")).to_have_text(words)
     expect(seen.page.locator("#answer-sentence")).to_have_text("No answer yet.")
     expect(seen.page.locator("#table-empty")).to_have_text(

@@ -21,6 +21,7 @@ from edgefront.core.services.jobs.answers.measured_models import MeasuredModels
 from edgefront.core.services.jobs.comparison import as_baseline, summary_of
 from edgefront.core.services.jobs.frontier import dominance_of
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
+from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality import queries as score_queries
@@ -54,12 +55,15 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
     ]
     blocked = job_queries.blocked_devices(session, deserted) if deserted else {}
     marked = candidate_queries.marked_counts(session, ids)
+    active = [target.id for target in targets if target.state in ACTIVE_TARGETS]
+    live, latencies = demand.live_launches(session, active), candidate_queries.latencies(session, active)
     answers = answers_of(session, jobs, targets)
     views = []
     for job in jobs:
         reader = RowReader()
         request = reader.read(partial(JOB_REQUEST.read, job.request))
         own = [target for target in targets if target.job_id == job.id]
+        seconds_left = reader.read(partial(progress.seconds_left, job, request, own, live, latencies, now)) or {}
         of_targets = []
         for target in own:
             key = target.device_key
@@ -69,10 +73,11 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
                 facts=facts.get(key, ()),
                 blocked_device=blocked.get(key),
             )
-            view = _target_view(job, request, target, note, now).model_copy(
+            view = _target_view(job, request, target, note).model_copy(
                 update={
                     "marked": marked.get(target.id, 0),
                     "devices_online": online[key],
+                    "seconds_left": seconds_left.get(target.id),
                     "answer": answers.get(target.id, ""),
                     "summary": summary_of(frontiers[target.id], as_baseline(baselines[target.id]), target, request),
                 }
@@ -96,9 +101,7 @@ _OF_JOB = ("id", "name", "owner", "created_at", "updated_at", "finished_at", "la
 _OF_TARGET = ("id", "name", "generation", "candidates", "settled", "launches_done", "frontier_size", "hypervolume")
 
 
-def _target_view(
-    job: Job, request: JobRequest | None, target: Target, note: Callable[..., str], now: datetime
-) -> TargetView:
+def _target_view(job: Job, request: JobRequest | None, target: Target, note: Callable[..., str]) -> TargetView:
     """Returns the view of a target from its row. `note` is a partial `progress.note` with the arguments on devices."""
     reader = RowReader()
     asked = TargetRequest() if request is None else request.targets[target.position]
@@ -113,7 +116,7 @@ def _target_view(
         planned=reader.read(partial(progress.planned, request, target)),
         reference=reader.read(partial(REFERENCE.validate_python, target.reference)),
         measuring_share=min(1.0, target.measuring_s / target.busy_s) if target.busy_s > 0 else None,
-        seconds_left=reader.read(partial(progress.seconds_left, job, request, target, now)),
+        seconds_left=None,
         devices_online=0,
         note="",
         summary="",

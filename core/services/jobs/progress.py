@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy.orm import Session
 
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.common.states import ACTIVE_TARGETS, LIVE_LAUNCHES, CandidateState, JobState, Purpose, TargetState
+from edgefront.core.common.states import (
+    ACTIVE_TARGETS,
+    LIVE_LAUNCHES,
+    CandidateState,
+    Goal,
+    JobState,
+    Purpose,
+    TargetState,
+)
 from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.search.interface import PREDICTED, SPREAD
 from edgefront.core.services.fleet.capability import can_run, unsupported_reason
@@ -16,17 +25,22 @@ from edgefront.core.services.fleet.device_keys import parsed
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_queries
+from edgefront.core.services.jobs.queries.candidates import Latencies
 from edgefront.core.services.jobs.resolved import sizes_of
 from edgefront.core.services.stored import JOB_REQUEST, PROTOCOL
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target
 
+RESERVED = 4
+"""Number of launches that a search for the best model within limits reserves time for: further launches of the answer
+and of the stock model.
+"""
 RECENT = 5
 """Number of latest launches from which the current pace is computed."""
 
 
 def planned(request: JobRequest | None, target: Target) -> int | None:
-    """Returns the expected number of candidates, including baselines, when the target ends; None if unknown."""
+    """Returns the maximum number of candidates, including baselines, when the target ends; None if unknown."""
     if target.state not in (TargetState.BASELINES, TargetState.SEARCHING):
         return target.candidates
     try:
@@ -43,23 +57,73 @@ def refinement_budget(request: JobRequest, target: Target, baselines: int) -> in
     return int(request.budget.refinement * max(0, target.candidates - baselines))
 
 
-def seconds_left(job: Job, request: JobRequest | None, target: Target, now: datetime) -> float | None:
-    """Estimates the seconds until the target ends, from its average pace and the job's time budget; None if unknown."""
-    if target.state not in ACTIVE_TARGETS:
-        return 0.0
-    total = planned(request, target)
-    if request is None or total is None:
+def seconds_left(
+    job: Job,
+    request: JobRequest | None,
+    targets: Sequence[Target],
+    live: Mapping[str, int],
+    latencies: Mapping[str, Latencies],
+    now: datetime,
+) -> dict[str, float | None]:
+    """Estimates the seconds until each of these targets of a job ends; None if unknown. `live` are the numbers of
+    launches that are not done (`demand.live_launches`).
+
+    1. The remaining launches of a target take the device time of the target's launches so far, of which the measuring
+       share rises with the predicted latency.
+    2. Targets on one device take turns: a launch of each active target in turn.
+    3. Device time is converted to time by the ratio for the job so far, which includes the turns of other jobs.
+    """
+    left: dict[str, float | None] = {target.id: 0.0 for target in targets if target.state not in ACTIVE_TARGETS}
+    for device_key in {target.device_key for target in targets}:
+        own = [target for target in targets if target.device_key == device_key]
+        active = [target for target in own if target.state in ACTIVE_TARGETS]
+        began = min((target.started_at for target in own if target.started_at is not None), default=None)
+        busy, launches = (sum(getattr(target, name) for target in own) for name in ("busy_s", "launches_done"))
+        counts = [remaining_launches(request, target, live.get(target.id, 0)) for target in active]
+        if request is None or job.state != JobState.RUNNING or began is None or launches < 2 or not busy:
+            left |= {target.id: None for target in active}
+            continue
+        elapsed = max(0.0, (now - began).total_seconds())
+        seconds = {
+            target.id: count * elapsed / busy * _launch_seconds(target, busy / launches, latencies.get(target.id))
+            for target, count in zip(active, counts, strict=True)
+            if count is not None
+        }
+        limit = math.inf if request.budget.minutes is None else max(0.0, request.budget.minutes * 60 - elapsed)
+        for target in active:
+            own_s = seconds.get(target.id)
+            turns = None if own_s is None else sum(min(own_s, other) for other in seconds.values())
+            left[target.id] = None if turns is None else min(limit, turns)
+    return left
+
+
+def remaining_launches(request: JobRequest | None, target: Target, live: int) -> int | None:
+    """Returns the expected number of launches until the target ends, of which `live` are requested; None if unknown."""
+    if request is None or planned(request, target) is None:
         return None
-    if job.state != JobState.RUNNING or target.started_at is None or target.launches_done < 2:
-        return None
-    elapsed = max(0.0, (now - target.started_at).total_seconds())
-    pace = elapsed / target.launches_done
-    budget = refinement_budget(request, target, sizes_of(request).baselines)
-    left = max(0, total - target.settled) + max(0, budget - target.refinements)
-    seconds = left * pace
-    if request.budget.minutes is not None:
-        seconds = min(seconds, max(0.0, request.budget.minutes * 60 - elapsed))
-    return seconds
+    launches = max(live, target.candidates - target.settled)
+    if target.state == TargetState.REFINING:
+        return launches
+    sizes = sizes_of(request)
+    refinements = int(request.budget.refinement * sizes.expected)
+    launches += min(refinements, RESERVED) if request.goal == Goal.BEST_WITHIN_LIMITS else refinements
+    if target.state == TargetState.BASELINES:
+        baselines = sizes.baselines * sizes.baseline_launches - target.launches_done - live
+        return launches + max(0, baselines) + sizes.expected
+    proposed = target.candidates - sizes.baselines
+    # Past the expected number, about every second generation is the last.
+    further = max(sizes.expected - proposed, sizes.generation // 2)
+    return launches + max(0, min(sizes.candidates - proposed, further))
+
+
+def _launch_seconds(target: Target, of_job: float, latencies: Latencies | None) -> float:
+    """Device time of one of the target's next launches. `of_job` is the mean of the job's launches on this device."""
+    if not target.launches_done:
+        return of_job
+    seconds, ratio = target.busy_s / target.launches_done, 1.0
+    if latencies is not None and latencies.measured and latencies.waiting:
+        ratio = latencies.waiting / latencies.measured
+    return seconds + (ratio - 1) * target.measuring_s / target.launches_done
 
 
 def launches_in_time(session: Session, request: JobRequest, target: Target, now: datetime) -> int | None:

@@ -159,8 +159,10 @@ class Sizes(NamedTuple):
     """Number of launches per baseline before the search; one if baselines only show which depths meet the limits."""
     candidates: int
     """Number of candidates of the whole search."""
+    expected: int
+    """Number of candidates after which the search is expected to end."""
     generation: int
-    """Number of candidates of the largest generation."""
+    """Number of candidates of a generation after the first."""
 
 
 def sizes_of(request: JobRequest) -> Sizes:
@@ -174,14 +176,14 @@ def _sizes(text: str) -> Sizes:
     space, budget = space_of(SpaceRequest(**request["space"])), request["budget"]["candidates"]
     algorithm = make(**request["algorithm"], space=space, problem=Problem(candidates=budget))
     most = space.size() if budget is None else min(space.size(), budget)
-    total, generation, largest = 0, 0, 0
+    total, generation = 0, 0
     while total < most and (algorithm.generations is None or generation < algorithm.generations):
-        size = algorithm.generation_size(generation)
-        total, largest, generation = total + size, max(largest, size), generation + 1
+        total, generation = total + algorithm.generation_size(generation), generation + 1
     baselines, launches = len(space.baselines(request["baseline_layers"])), BASELINE_LAUNCHES
     if request["goal"] == Goal.BEST_WITHIN_LIMITS:
         baselines, launches = min(baselines, MAX_DEPTHS), 1 if baselines > 1 else BASELINE_LAUNCHES
-    return Sizes(baselines, launches, min(total, most), min(largest, most))
+    total = min(total, most)
+    return Sizes(baselines, launches, total, algorithm.expected_candidates(0, total), algorithm.generation_size(1))
 
 
 _Counts = int | NDArray[np.int64]
@@ -281,7 +283,7 @@ def check_search(job: ResolvedJob, target: TargetRequest, index: int) -> None:
             f"baseline_layers: the number of depths must be 1 to {MAX_BASELINES}, not {len(baselines)}",
             field="baseline_layers",
             value=request.baseline_layers,
-            allowed="depths of the baseline; absent: every depth of the space",
+            allowed="depths of the stock model; absent: every depth of the space",
         )
     with within("targets", index, "protocol"):
         for baseline in baselines:

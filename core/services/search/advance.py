@@ -62,11 +62,6 @@ STORE_BATCH = 100
 CATCH_UP_BATCH = 500
 """Maximum number of candidates that one transaction (some tenths of a second) adds launches or applies results to."""
 
-RESERVED = 4
-"""Number of launches that a search for the best model within limits reserves time for: further launches of the answer
-and of the stock model.
-"""
-
 MAX_EMPTY_GENERATIONS = 5
 """Number of consecutive generations without a measured candidate that ends a search."""
 
@@ -249,7 +244,7 @@ def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -
         return _end_search(session, target, why, now)
     in_time = progress.launches_in_time(session, plan.job.request, target, now)
     if in_time is not None and plan.problem.goal == Goal.BEST_WITHIN_LIMITS:
-        in_time = max(in_time - RESERVED, 0 if proposed_so_far else 1)
+        in_time = max(in_time - progress.RESERVED, 0 if proposed_so_far else 1)
         if not in_time:
             return _end_search(session, target, "The remaining time is for further launches of the answer.", now)
         left = in_time if left is None else min(left, in_time)

@@ -191,6 +191,14 @@ def has_live_launch(session: Session, target: Target, purpose: Purpose | None = 
     return bool(session.scalar(select(query.exists())))
 
 
+def live_launches(session: Session, target_ids: Collection[str]) -> dict[str, int]:
+    """Target id → number of launches that are still wanted, leased or reported, for targets with such launches."""
+    query = select(Launch.target_id, func.count()).where(
+        any_of(Launch.target_id, target_ids), Launch.state.in_(LIVE_LAUNCHES)
+    )
+    return {str(id_): count for id_, count in session.execute(query.group_by(Launch.target_id))}
+
+
 def finished_before(session: Session, target: Target, launches: int) -> datetime | None:
     """Returns the finish time of the launch before the target's latest `launches` ones; None if there is none."""
     query = select(Launch.finished_at).where(Launch.target_id == target.id, Launch.finished_at.is_not(None))

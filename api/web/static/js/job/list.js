@@ -1,7 +1,7 @@
 // A table of jobs, each with its answer: on the list of jobs and on the home page.
 
 import { byId, element, fillRows } from "../shared/dom.js";
-import { ago, moment, whole } from "../shared/format.js";
+import { ago, count, moment, whole } from "../shared/format.js";
 import { stateTitle } from "./target.js";
 
 /** Shows these jobs; the first steps where there are none. */
@@ -25,4 +25,4 @@ function row(job) {
 }
 
 /** The answer of a target in a few words, once its search has ended; until then how far it is. */
-const answer = (target) => target.answer || `${whole(target.settled)}${target.planned === null ? "" : ` of ${whole(target.planned)}`} models measured`;
+const answer = (target) => target.answer || `${count(target.settled, "model")} measured${target.planned === null ? "" : ` of at most ${whole(target.planned)}`}`;
