@@ -160,7 +160,22 @@ def _view(
         formats=reader.read(lambda: formats_of_trained(training)) or (),
         evaluations=tuple(view for row in scores if (view := reader.read(partial(evaluation_view, row))) is not None),
     )
-    return view.model_copy(update={"note": reader.note(_note(session, training)) or ""})
+    notes = [text for text in (_note(session, training), _too_short_to_rank(view)) if text]
+    return view.model_copy(update={"note": reader.note("; ".join(notes)) or ""})
+
+
+def _too_short_to_rank(view: TrainingView) -> str:
+    """Says that a training from random weights reads fewer tokens than the model has parameters; else empty."""
+    if view.state not in (*LIVE_TRAININGS, TrainingState.DONE) or view.start is not None or not view.steps:
+        return ""
+    recipe = view.recipe or {}
+    tokens = view.steps * recipe.get("rows", 0) * recipe.get("segment", 0)
+    if not 0 < tokens < (view.decoder_parameters or 0):
+        return ""
+    return (
+        f"ranks nothing: {view.steps:,} steps read {tokens:,} tokens, fewer than the model has parameters, and the "
+        "order of models may still change"
+    )
 
 
 def _requirements(training: Training) -> Requirements | None:
