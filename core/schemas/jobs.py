@@ -259,7 +259,8 @@ class SearchLaw(Request):
 
 
 class JobRequest(PredictionBudget):
-    name: Name = "search"
+    name: Name | None = None
+    """Default: the kind of search and the limits."""
     space: SpaceRequest = SpaceRequest()
     targets: Annotated[tuple[TargetRequest, ...], Field(min_length=1, max_length=MAX_TARGETS, fail_fast=True)]
     algorithm: AlgorithmRequest = AlgorithmRequest()
@@ -309,7 +310,7 @@ class TargetView(View):
     candidates: int
     settled: int
     planned: int | None
-    """Expected final number of candidates by budget and algorithm, baselines included."""
+    """Maximum number of candidates by budget and algorithm, baselines included; many searches end sooner."""
     launches_done: int
     frontier_size: int
     marked: int = 0
@@ -323,8 +324,7 @@ class TargetView(View):
     note: str
     """Status in words, such as a wait for a device, or the reason for an end or failure."""
     answer: str = ""
-    """After the target's end: the recommendation in a few words. In a job among published models, only the target of
-    the recommended model has an answer."""
+    """After the target's end: the recommendation in a few words, or why this target has none."""
     summary: str
     """The comparison with the baseline at equal proxy in one sentence."""
 

@@ -270,9 +270,7 @@ def find_request(
     genes = {} if model is not None else {gene.name: gene for gene in catalogue.space(space).gene_list}
     free = {gene: list(genes[gene].options) for gene in EMBEDDING if gene in genes}
     freed = {gene: values for gene, values in free.items() if len(values) > len(genes[gene].values)}
-    return _best_within_limits(
-        targets, space=space_request(space, {**freed, **narrow}, model, inherit), **{"name": "find", **fields}
-    )
+    return _best_within_limits(targets, space=space_request(space, {**freed, **narrow}, model, inherit), **fields)
 
 
 def published_request(
@@ -286,7 +284,7 @@ def published_request(
         {**target, "protocol": {"mode": "generate", **target["protocol"]}, "variants": dict(variants)}
         for target in targets
     ]
-    return _best_within_limits(targets, name="published models", space={"published": dict(published)}, **fields)
+    return _best_within_limits(targets, space={"published": dict(published)}, **fields)
 
 
 def _best_within_limits(targets: Iterable[Mapping[str, Any]], **fields: Any) -> JobRequest:

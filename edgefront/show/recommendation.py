@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -9,9 +10,9 @@ from edgefront.core.architectures.formatting import architecture_in_words, model
 from edgefront.core.common.states import CandidateRole
 from edgefront.core.measurement.variants import format_of, formats_in_words
 from edgefront.core.schemas.candidates import CandidateView
-from edgefront.core.schemas.recommendations import RecommendationView, RunnerUpView, Standings
+from edgefront.core.schemas.recommendations import RecommendationView, RunnerUpView
 from edgefront.show.frontier_table import predicted_quality, quality_header, quality_label
-from edgefront.show.output import MARKED, measured_latency, measured_times, megabytes, millions, standing_in_words
+from edgefront.show.output import MARKED, measured_latency, megabytes, millions, milliseconds
 from edgefront.show.table import Table
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ def show(view: RecommendationView, console: Console, *, explain: bool = False) -
     if view.recommended is not None or view.nearest is not None:
         console.print(recommendation_table(view) if explain else _short_table(view))
     if not explain:
-        for text in marks(view, SHORT_RUNNERS_UP):
-            line(text, "dim")
         if command := commands(view).get("train"):
             console.print(f"next: {command}", markup=False, soft_wrap=True)
         return
@@ -57,38 +56,29 @@ def _short_table(view: RecommendationView) -> Table:
     generates = any(candidate.token_ms is not None for candidate in candidates)
     by_proxy, quality = _quality_column(candidates, view.proxy, trained)
     numbers = (quality, *(("first token ms", "token ms") if generates else ("latency ms",)), "memory MB")
-    limits = ("limits",) if view.standings else ()
-    columns = ("", "model", *numbers, *limits)
-    table = Table(*columns, right=numbers, wrap=("model",), drop_first=("first token ms", "memory MB"))
+    table = Table("", "model", *numbers, right=numbers, wrap=("model",), drop_first=("first token ms", "memory MB"))
     for name, candidate in rows:
+        times = (milliseconds(candidate.first_token_ms), milliseconds(candidate.token_ms))
         table.add_row(
             name,
             model_in_words(candidate.architecture),
             f"{candidate.proxy:.6g}" if by_proxy else _perplexity(candidate, trained.get(candidate.id)),
-            *(measured_times(candidate) if generates else (measured_latency(candidate),)),
+            *(times if generates else (milliseconds(candidate.latency_ms, candidate.latency_half_width_ms),)),
             megabytes(candidate.memory_bytes),
-            *([standing_in_words(view.standings.get(candidate.id))] if limits else []),
             style=_STYLES.get(name),
         )
     return table
 
 
-def marks(view: RecommendationView, runners_up: int | None = None) -> list[str]:
-    """Returns sentences that explain the marks in a table with this many runners-up (default: all)."""
+def notes(view: RecommendationView) -> list[str]:
+    """Returns sentences about the recommendation's table: marks, trade-offs, and the source of the perplexities."""
     sentences = []
     trained = {candidate.candidate_id for candidate in view.trained}
-    candidates = [candidate for _, candidate in _rows(view, view.runners_up[:runners_up])]
+    candidates = [candidate for _, candidate in _rows(view, view.runners_up)]
     if any(predicted_quality(each.predicted).endswith("*") for each in candidates if each.id not in trained):
         sentences.append("* extrapolated: the model lies beyond those that the scaling law was learnt from.")
     if any(candidate.marked for candidate in candidates):
         sentences.append(f"{MARKED}.")
-    return sentences
-
-
-def notes(view: RecommendationView) -> list[str]:
-    """Returns sentences about the recommendation's table: marks, trade-offs, and the source of the perplexities."""
-    sentences = marks(view)
-    candidates = [candidate for _, candidate in _rows(view, view.runners_up)]
     for runner_up in view.runners_up:
         sentences.append(f"runner-up {runner_up.candidate.id} against the recommended: {runner_up.trade}.")
     label = quality_label(candidate.predicted for candidate in candidates)
@@ -106,10 +96,11 @@ def commands(view: RecommendationView) -> dict[str, str]:
     if recommended is None:
         return {}
     if view.inherit is not None and recommended.role != CandidateRole.BASELINE:
+        data = shlex.quote(view.inherit_data or "DATA")
         return {
             "download": f"edgefront model download {recommended.id} --format architecture -o part.json",
             "cut": "edgefront inherit cut FOLDER --to part.json -o part",
-            "train": f"edgefront train submit --candidate {recommended.id} --inherit --data DATA --watch",
+            "train": f"edgefront train submit --candidate {recommended.id} --inherit --data {data} --watch",
         }
     return {
         "download": f"edgefront model download {recommended.id} {view.download}",
@@ -122,7 +113,7 @@ def recommendation_table(view: RecommendationView, protocol: MeasurementProtocol
     `protocol` adds columns of runtime and number formats.
     """
     trained = {candidate.candidate_id: candidate.perplexity for candidate in view.trained}
-    return models_table(_rows(view, view.runners_up), view.proxy, trained, protocol, view.standings)
+    return models_table(_rows(view, view.runners_up), view.proxy, trained, protocol)
 
 
 def _rows(view: RecommendationView, runners_up: Sequence[RunnerUpView]) -> list[tuple[str, CandidateView]]:
@@ -130,7 +121,7 @@ def _rows(view: RecommendationView, runners_up: Sequence[RunnerUpView]) -> list[
     measured_once = view.recommended is not None and view.recommended.launches < 2
     rows = [("provisional" if measured_once else "recommended", view.recommended)]
     if view.baseline != view.recommended:
-        rows.append(("my model" if view.own_model else "baseline", view.baseline))
+        rows.append(("my model" if view.own_model else "stock model", view.baseline))
     rows += [("runner-up", runner_up.candidate) for runner_up in runners_up]
     rows.append(("nearest", view.nearest))
     return [(name, candidate) for name, candidate in rows if candidate is not None]
@@ -141,11 +132,10 @@ def models_table(
     proxy: str,
     trained: Mapping[str, float],
     protocol: MeasurementProtocol | None = None,
-    standings: Standings | None = None,
 ) -> Table:
     """Returns a table with one row per candidate; `rows` are pairs of a candidate's role and the candidate. The quality
     is the perplexity after training (`trained`: candidate's id → perplexity), else the predicted perplexity, else the
-    job's `proxy`. `standings` add how the candidates stand to the limits.
+    job's `proxy`.
     """
     candidates = [candidate for _, candidate in rows]
     generates = any(candidate.token_ms is not None for candidate in candidates)
@@ -158,7 +148,7 @@ def models_table(
         else {"runtime": protocol.runtime, "formats": formats_in_words(format_of(protocol), protocol.kv_cache)}
     )
     table = Table(
-        *("", "model", "architecture", *setup, *numbers, *(("limits",) if standings else ())),
+        *("", "model", "architecture", *setup, *numbers),
         right=numbers,
         wrap=("architecture",),
         drop_first=("architecture", "parameters", "memory MB", "first token ms"),
@@ -173,9 +163,8 @@ def models_table(
             millions(candidate.decoder_parameters),
             quality,
             measured_latency(candidate),
-            *(measured_times(candidate) if generates else ()),
+            *((milliseconds(candidate.first_token_ms), milliseconds(candidate.token_ms)) if generates else ()),
             megabytes(candidate.memory_bytes),
-            *([standing_in_words(standings.get(candidate.id))] if standings else []),
             style=_STYLES.get(name),
         )
     return table

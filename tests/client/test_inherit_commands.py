@@ -154,7 +154,7 @@ def test_limits_in_a_part_of_the_model_out(service: Running, searched: Path, hom
     assert commands == {
         "download": f"edgefront model download {best} --format architecture -o part.json",
         "cut": "edgefront inherit cut FOLDER --to part.json -o part",
-        "train": f"edgefront train submit --candidate {best} --inherit --data DATA --watch",
+        "train": f"edgefront train submit --candidate {best} --inherit --data noise --watch",
     }
     shown = service.command("job recommend --explain", answer["job"]).stdout
     for words in (view["sentence"], *commands.values()):
@@ -166,7 +166,7 @@ def test_limits_in_a_part_of_the_model_out(service: Running, searched: Path, hom
         service.command(*words, cwd=searched.parent, code=exits.OK)
     assert (searched.parent / "part" / "model.safetensors").is_file()
     prepare(str(home / "counting"), service.home / "data", settings=Preparation(level="bytes"))
-    heals = shlex.split(commands["train"].removesuffix(" --data DATA --watch"))[1:]
+    heals = shlex.split(commands["train"].removesuffix(" --data noise --watch"))[1:]
     healed = service.command(*heals, "--data", "counting", "--steps", "2", "--json", code=exits.OK)
     training = TrainingView.model_validate(json.loads(healed.stdout)[0])
     assert (training.start, training.inherit, training.candidate_id) == (parent.id, True, best)

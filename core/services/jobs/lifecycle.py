@@ -91,7 +91,7 @@ def _create(
     placements = place_targets(session, request, errors)
     errors.raise_first()
     job = Job(
-        name=request.name,
+        name=str(request.name),
         owner=principal.owner,
         request=request.model_dump(mode="json"),
         law=laws.document_to_keep(resolved.law),

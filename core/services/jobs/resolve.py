@@ -18,6 +18,7 @@ from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.variants import format_of, variants_of
 from edgefront.core.quality.shipped import law_for
 from edgefront.core.schemas.jobs import MAX_TARGETS, JobRequest, TargetRequest
+from edgefront.core.search.pareto.options import OptionLimits
 from edgefront.core.search.registry import check_settings
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import training_of
@@ -124,8 +125,7 @@ def _variants(target: TargetRequest) -> Iterator[TargetRequest]:
     for protocol in protocols:  # named like `pi llamacpp q8_0` or `pi llamacpp q8_0, cache f16`
         cache = f", cache {protocol.kv_cache}" if len(caches) > 1 and protocol.kv_cache else ""
         device = target.name or target.device or target.device_class or ""
-        threads = f", {protocol.threads} threads" if protocol.threads > 1 else ""
-        name = f"{device} {protocol.runtime} {format_of(protocol)}{cache}{threads}"
+        name = f"{device} {protocol.runtime} {format_of(protocol)}{cache}"
         yield target.model_copy(update={"protocol": protocol, "variants": None, "name": name.strip()})
 
 
@@ -251,8 +251,11 @@ def _check_algorithm(request: JobRequest) -> None:
 
 
 def with_defaults(request: JobRequest) -> JobRequest:
-    """Returns the request with default proxy, algorithm and baselines. Raises `SpaceError` with the field's path."""
+    """Returns the request with default name, proxy, algorithm and baselines. Raises `SpaceError` with the field's
+    path.
+    """
     request = _for_llama_cpp(_around_model(request))
+    request = request.model_copy(update={"name": request.name or _default_name(request)})
     if request.space.published is not None:
         return _among_published(request)
     proxy = request.proxy
@@ -272,6 +275,14 @@ def with_defaults(request: JobRequest) -> JobRequest:
     if depths is None and request.space.model is None and request.goal == Goal.BEST_WITHIN_LIMITS:
         depths = _depths_within_memory(request)
     return request.model_copy(update={"proxy": proxy, "algorithm": algorithm, "baseline_layers": depths})
+
+
+def _default_name(request: JobRequest) -> str:
+    """Name with the limits, if all targets have the same: `find within 40 ms and 100 MB`."""
+    kind = "find" if request.goal == Goal.BEST_WITHIN_LIMITS else "search"
+    kind = kind if request.space.published is None else "published models"
+    limits = {str(OptionLimits(**target.limits.model_dump())) for target in request.targets}
+    return kind if len(limits) > 1 or limits == {""} else f"{kind} within {limits.pop()}"
 
 
 def _among_published(request: JobRequest) -> JobRequest:

@@ -43,7 +43,9 @@ def submit(
         Path | None,
         typer.Argument(help="File with the job as JSON, in the format of POST /v1/jobs; or use the options."),
     ] = None,
-    name: Annotated[str, typer.Option(help="Name of the job.")] = "search",
+    name: Annotated[
+        str | None, typer.Option(help="Name of the job. Default: the kind of search and the limits.")
+    ] = None,
     space: SpaceOptions = SpaceOptions(),
     target: Annotated[
         list[str] | None,

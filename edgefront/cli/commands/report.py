@@ -85,8 +85,7 @@ def verify_report(
         (measured,) = measure.run(subject.architecture, [protocol], launches=launches, seed=0)
         machines = verify.compare_machines(read, subject, hardware(), measured)
     figures = verify.compare(subject.figures, measured, read.job.request.epsilon)
-    standings = verify.standings_in_words(figures, subject.limits)
-    sentence = verify.verdict(figures, machines, standings)
+    sentence = verify.verdict(figures, machines)
     conditions = verify.bad_conditions(subject, measured)
     agrees = all(figure.agrees for figure in figures)
 

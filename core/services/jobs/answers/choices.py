@@ -41,12 +41,7 @@ from edgefront.core.search.pareto.options import MEMORY_SPREAD, Figure, Option, 
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
 from edgefront.core.services.jobs.answers.candidates import candidate_view
-from edgefront.core.services.jobs.answers.measured_models import (
-    MAX_NEAR,
-    conditions_of,
-    near_in_words,
-    time_of,
-)
+from edgefront.core.services.jobs.answers.measured_models import MAX_NEAR, near_in_words
 from edgefront.core.services.jobs.incumbents import grouped_by_answer
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import jobs as job_queries
@@ -115,14 +110,13 @@ class AnswerInputs:
             score_source=table.source,
             limits=self.limits,
             sentence=(f"{self.device}: " if self.device else "")
-            + (fallback.sentence if best is None else self._sentence(best, limits, coverage)),
+            + (fallback.sentence if chosen is None else self._sentence(chosen, limits, coverage)),
             note=self._note(chosen),
             measured=MEASURED,
             recommended=chosen,
             runners_up=tuple(
                 OtherChoiceView(
-                    choice=by_id[other.id],
-                    trade=sentences.published_trade(other, best, limits, self.space.score.benchmark),
+                    choice=by_id[other.id], trade=sentences.published_trade(other, best, self.space.score.benchmark)
                 )
                 for other in others
                 if best is not None
@@ -138,32 +132,28 @@ class AnswerInputs:
             moves=tuple(
                 LimitMove(limit=move.limit, to=move.to, candidate_id=move.option.id) for move in fallback.moves
             ),
-            standings={option.id: limits.standings(option) for option in options},
             commands=() if chosen is None else commands(chosen, self.protocols[chosen.target_id]),
             own=None if chosen is None else self._own(chosen),
             unscored=_unmeasured(without_score, self.space),
             same_architecture=_unmeasured(same, self.space),
         )
 
-    def _sentence(self, best: Option, limits: OptionLimits, coverage: str) -> str:
-        choice = next(choice for choice in self.choices if choice.candidate.id == best.id)
-        stands = {name: f", {stand}" for name, stand in limits.standings(best).items()}
-        times = [f"{best.latency} ms{stands.get('latency_ms', '')}"]
-        if best.first_token is not None and best.token is not None:
+    def _sentence(self, best: ChoiceView, limits: OptionLimits, coverage: str) -> str:
+        within = f"Within {limits}" if str(limits) else "Without limits"
+        latency = str(_latency(best))
+        times = [f"{latency} ms"]
+        if best.candidate.token_ms is not None and best.candidate.first_token_ms is not None:
+            pace = rounded(1000 / best.candidate.token_ms, 3)
             times = [
-                f"first token after {best.first_token} ms{stands.get('first_token_ms', '')}",
-                f"{best.token} ms each further token ({rounded(1000 / best.token.value, 3)} tokens/s)"
-                f"{stands.get('token_ms', '')}",
-                *([f"{times[0]} in all"] if "latency_ms" in stands else []),
+                f"first token after {rounded(best.candidate.first_token_ms, 4)} ms",
+                f"{rounded(best.candidate.token_ms, 4)} ms each further token ({pace} tokens/s)",
             ]
-        better = [near for near in self.near if (near.score, near.bits) > (choice.score, choice.bits)]
-        near = near_in_words(((f"{near.model} {near.weights}", near.candidate) for near in better), self.limits)
-        memory = f"peak memory {best.memory.value / MB:.0f} MB{stands.get('memory_mb', '')}"
+        memory = (best.candidate.memory_bytes or 0) / MB
         return (
-            f"{sentences.within(limits)}, {best.conditions}, {choice.model} in {choice.weights} with {choice.runtime} "
-            f"has the highest {self.space.score.benchmark} ({plain(choice.score)}, table {self.space.score.table}, "
-            f"{coverage}): {'; '.join([*times, memory])}. {near}"
-        ).strip()
+            f"{within} {best.model} in {best.weights} with {best.runtime} has the highest {self.space.score.benchmark} "
+            f"({plain(best.score)}, table {self.space.score.table}, {coverage}): "
+            f"{', '.join(times)}, peak memory {memory:.0f} MB."
+        )
 
     def _own(self, best: ChoiceView) -> OwnTrainingView | None:
         """Returns the perplexity that the best model's shape is predicted to reach in the user's own training, and the
@@ -204,6 +194,11 @@ class AnswerInputs:
             loss = best.format_loss
             what = "is not published" if loss == UNKNOWN else f"is published: {loss}"
             parts.append(f"The score is that of the published weights. The loss of score in {best.weights} {what}.")
+        if best is not None:
+            better = [near for near in self.near if (near.score, near.bits) > (best.score, best.bits)]
+            parts.append(
+                near_in_words(((f"{near.model} {near.weights}", near.candidate) for near in better), self.limits)
+            )
         if self.request.space.published is not None and self.request.space.published.kind == "base":
             parts.append("Base models continue a text; kind instruct looks for an assistant.")
         if self.deleted:
@@ -287,23 +282,32 @@ def _group_inputs(
 
 
 def short_answers(session: Session, job: Job) -> dict[str, str]:
-    """Target id → answer for a device in a few words. The id is that of the recommended model's target, or, if no model
-    is recommended, that of the device's first target. Raises `InvalidInput` if this release lacks models of the job.
+    """Target id → answer in a few words: the recommended model on its target, elsewhere why there is none. Raises
+    `InvalidInput` if this release lacks models of the job.
     """
-    return dict(_short(inputs) for inputs in _inputs_of(session, job))
+    return {id_: text for inputs in _inputs_of(session, job) for id_, text in _short(inputs).items()}
 
 
-def _short(inputs: AnswerInputs) -> tuple[str, str]:
+def _short(inputs: AnswerInputs) -> dict[str, str]:
     view = inputs.view()
-    best = view.recommended
+    best, limits = view.recommended, OptionLimits(**view.limits.model_dump())
     deleted = f"; no longer in the catalogue: {', '.join(inputs.deleted)}" if inputs.deleted else ""
+    texts = {}
+    for target_id in inputs.protocols:
+        options = [_option(choice) for choice in inputs.choices if choice.target_id == target_id]
+        within = [option for option in options if limits.violation(option) == 0]
+        texts[target_id] = "nothing was measured" if not options else sentences.nothing_short(limits, len(options))
+        if best is not None and within:
+            texts[target_id] = f"within {limits}, but not better: {len(within)} model{'' if len(within) == 1 else 's'}"
     if best is None:
-        return next(iter(inputs.protocols)), sentences.nothing_short(OptionLimits(**view.limits.model_dump())) + deleted
+        first = next(iter(texts))
+        return texts | {first: texts[first] + deleted}
     candidate = best.candidate
-    token = time_of(candidate, "token")
-    time = f"{time_of(candidate, 'latency')} ms" if token is None else f"{token} ms a token"
+    time = rounded(candidate.token_ms or candidate.latency_ms or 0.0, 3) + (
+        " ms a token" if candidate.token_ms else " ms"
+    )
     score = f"{inputs.space.score.benchmark} {plain(best.score)}"
-    return best.target_id, f"{best.model} {best.weights}, {time}, {score}{deleted}"
+    return texts | {best.target_id: f"{best.model} {best.weights}, {time}, {score}{deleted}"}
 
 
 def commands(choice: ChoiceView, protocol: MeasurementProtocol) -> tuple[str, ...]:
@@ -333,7 +337,6 @@ def _choice(candidate: Candidate, target: Target, protocol: MeasurementProtocol)
         context_length=model.context_length,
         score=candidate.proxy,
         runtime=protocol.runtime,
-        threads=protocol.threads,
         weights=weights,
         bits=bits,
         kv_cache=protocol.kv_cache,
@@ -353,13 +356,16 @@ def _option(choice: ChoiceView) -> Option:
         name=choice.model,
         parameters=candidate.total_parameters,
         score=choice.score,
-        latency=time_of(candidate, "latency") or Figure(0.0),
+        latency=_latency(choice),
         memory=Figure(float(candidate.memory_bytes or 0), MEMORY_SPREAD),
-        first_token=time_of(candidate, "first_token"),
-        token=time_of(candidate, "token"),
+        first_token_ms=candidate.first_token_ms,
+        token_ms=candidate.token_ms,
         bits=choice.bits,
-        conditions=conditions_of(candidate, choice.threads),
     )
+
+
+def _latency(choice: ChoiceView) -> Figure:
+    return Figure.plus_minus(choice.candidate.latency_ms or 0.0, choice.candidate.latency_half_width_ms)
 
 
 def _unmeasured(models: Sequence[PublishedModel], space: PublishedSpace) -> tuple[OtherModelView, ...]:

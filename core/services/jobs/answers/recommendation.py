@@ -14,8 +14,11 @@ from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.architectures.formatting import layers_in_words, model_in_words
 from edgefront.core.architectures.space import Genome
 from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.number_formats import BITS
 from edgefront.core.common.states import ACTIVE_TARGETS, CandidateRole
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.statistics import launches_needed
+from edgefront.core.measurement.variants import format_of, variants_of
 from edgefront.core.model_files.model_file import NUMBERS, ModelFormat, formats_of
 from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.quality.pruning_predictor import PruningPredictor
@@ -34,6 +37,7 @@ from edgefront.core.search.pareto.recommendation import Recommendation
 from edgefront.core.search.population_shapes import PopulationShapes
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
+from edgefront.core.services.fleet.capability import can_run
 from edgefront.core.services.jobs.answers.candidates import candidate_view
 from edgefront.core.services.jobs.answers.frontier_view import trained_views
 from edgefront.core.services.jobs.answers.measured_models import MAX_NEAR, MeasuredModels, near_in_words
@@ -41,6 +45,7 @@ from edgefront.core.services.jobs.comparison import baseline_of, starts_from_mod
 from edgefront.core.services.jobs.frontier import dominance_of
 from edgefront.core.services.jobs.progress import added_note
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
+from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import law_note, perplexities, perplexity_of
 from edgefront.core.services.quality.trust import trained_of
@@ -77,6 +82,8 @@ class RecommendationInputs(MeasuredModels):
     """Scaling law of the job's search, for the search's own training budget; None without a scaling law."""
     near: tuple[CandidateView, ...]
     """Models just beyond the limits with a higher score than every model within the limits."""
+    devices: tuple[Document, ...]
+    """Facts of the target's devices."""
     trainers: tuple[str, ...]
     """Names of training workers with a known speed; empty if the scaling law supports no training budget."""
 
@@ -138,21 +145,17 @@ class RecommendationInputs(MeasuredModels):
                 (candidate.predicted.law for candidate in shown if candidate and candidate.predicted), self.law
             ),
             training=self._training(),
-            sentence=f"{chosen.sentence} {self._near(chosen)}".strip(),
+            sentence=chosen.sentence + ("" if chosen.nearest is None else self._alternatives()),
             short=chosen.short,
             note=self._note(view(chosen.best)),
             recommended=view(chosen.best),
             baseline=view(chosen.baseline),
             own_model=starts_from_model(self.request),
             inherit=None if self.request is None else self.request.space.inherit,
+            inherit_data=self.law.origin.data if isinstance(self.law, PruningPredictor) else None,
             runners_up=runners_up,
             nearest=view(chosen.nearest),
             moves=tuple(LimitMove(limit=move.limit, to=move.to, candidate_id=move.option.id) for move in chosen.moves),
-            standings={
-                option.id: OptionLimits(**self.limits.model_dump()).standings(option)
-                for option in (chosen.best, chosen.baseline, chosen.nearest, *(each for each, _ in chosen.runners_up))
-                if option is not None
-            },
             download=_download(self.protocol, view(chosen.best)),
             trained=tuple(score for score in self.trained if score.candidate_id in ids),
         )
@@ -179,21 +182,45 @@ class RecommendationInputs(MeasuredModels):
             own = str(OptionLimits(**self.own_limits.model_dump()))
             within = f"within {own}" if own else "without limits"
             parts.append(f"The search looked {within}. A search within the requested limits may find a better model.")
-        parts += [self._provisional(best), self.added]
+        near = [] if best is None else [(model_in_words(one.architecture), one) for one in self.near]
+        parts += [self._provisional(best), near_in_words(near, self.limits), self.added]
         if self.request is not None:
             parts.append(law_note(self.request, self.law, {score.dataset for score in self.trained}))
         return " ".join(text for text in parts if text)
 
-    def _near(self, chosen: Recommendation) -> str:
-        near = [] if chosen.best is None else [(model_in_words(one.architecture), one) for one in self.near]
-        return near_in_words(near, self.limits)
+    def _alternatives(self) -> str:
+        """Returns a sentence on what else may fit, other than raised limits; empty if nothing is left to try."""
+        protocol, ways = self.protocol, list[str]()
+        if protocol is None or self.request is None:
+            return ""
+        cores = max((facts["cores"] for facts in self.devices), default=0)
+        ways += [
+            f"weights of 4 bits (--weights {variant.weights})"
+            for variant in variants_of(protocol)
+            if BITS[format_of(variant)] == 4 < BITS[format_of(protocol)]
+            and any(can_run(facts, variant) for facts in self.devices)
+        ]
+        if protocol.provider == "cpu" and protocol.threads < cores:
+            ways.append(f"more threads (--threads {cores})")
+        if self.request.space.published is None and self.request.space.inherit is None:
+            ways.append("a part of a pretrained model, cut and healed (edgefront find --model FOLDER --inherit)")
+        return f" What else may fit: {', '.join(ways)}." if ways else ""
 
     def _provisional(self, best: CandidateView | None) -> str:
-        """Returns a note that the best model has only one launch, else an empty text."""
-        if best is None or best.launches != 1:
+        """Returns a note that the best model has only one launch; empty if no further launch is needed."""
+        if best is None or best.launches != 1 or best.latency_ms is None or self.protocol is None:
             return ""
-        who = "The job measures it again as far as its budget permits" if self.active else "Measure it again with "
-        return f"This is provisional: the model was measured once. {who}{'' if self.active else '`edgefront measure`'}."
+        further, end = 1, "show how far its latency may be off"
+        if best.latency_half_width_ms is not None:
+            width = best.latency_half_width_ms / best.latency_ms
+            needed = launches_needed(width, self.protocol.precision, self.protocol.max_launches)
+            further = (needed or self.protocol.max_launches) - 1
+            end = "measure its latency more precisely" if needed is None else "confirm its latency"
+        if further < 1:
+            return ""
+        launches = "1 further launch" if further == 1 else f"{further} further launches"
+        who = "the job as far as its budget permits" if self.active else "edgefront measure on the device"
+        return f"This is provisional: the model was measured once. {launches}, made by {who}, would {end}."
 
 
 def answer(
@@ -295,7 +322,6 @@ def inputs_within(
     searched = searched or candidate_queries.nearest_to(session, row.id, limits, MAX_NEAREST)
     baseline = baseline_of(session, row.id)
     request = JOB_REQUEST.read_or(job.request, None)
-    protocol = PROTOCOL.read_or(row.protocol, None)
     candidates = [*candidate_queries.baselines(session, row.id), *searched]
     own_law = laws.readable_law_of(session, job, request)
     law, _ = laws.law_of_answers(session, job, request, {score.digest for score in trained})
@@ -310,8 +336,7 @@ def inputs_within(
         target=row.name,
         proxy=row.proxy,
         active=row.state in ACTIVE_TARGETS,
-        protocol=protocol,
-        threads=None if protocol is None else protocol.threads,
+        protocol=PROTOCOL.read_or(row.protocol, None),
         own_limits=LIMITS.read_or(row.limits, Limits()),
         limits=limits,
         added="" if request is None else added_note(session, request, row),
@@ -322,6 +347,7 @@ def inputs_within(
         own_law=own_law,
         near=tuple(candidate_view(candidate, baseline) for candidate in near),
         dominance=dominance_of(job),
+        devices=tuple(device.facts for device in job_queries.devices_of(session, row.device_key)),
         trainers=tuple(paces.trainers(session, job.owner)) if own_law is not None and own_law.train_budget else (),
     )
 

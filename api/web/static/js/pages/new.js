@@ -51,7 +51,6 @@ const narrowing = new Narrowing();
 const published = new Published(() => {
   if (published.isChosen && !origin) {
     byId("mode").value = "generate";
-    byId("name").value = "published models";
     showMode();
   }
   estimateSoon();
@@ -70,7 +69,7 @@ function wanted() {
   const best = Object.keys(limits).length > 0;
   const target = { [place().field]: place().name, protocol: { runtime, provider, threads: number("threads"), ...passFields(), ...cacheFields(runtime) }, limits };
   const fields = {
-    name: byId("name").value.trim(),
+    name: byId("name").value.trim() || null,
     goal: best ? "best_within_limits" : "frontier",
     space: model.isChosen ? { model: model.architecture } : { name: byId("space").value, narrow: { ...(best && !isOriginsSpace() ? freeEmbedding() : {}), ...narrowing.narrow } },
     targets: [target],
@@ -85,7 +84,7 @@ function wanted() {
 function amongPublished() {
   const limits = limitFields();
   return {
-    name: byId("name").value.trim(),
+    name: byId("name").value.trim() || null,
     goal: Object.keys(limits).length > 0 ? "best_within_limits" : "frontier",
     space: published.space,
     targets: [{ [place().field]: place().name, protocol: { threads: number("threads"), ...passFields() }, limits, variants: published.variants }],
@@ -215,7 +214,7 @@ function sayStock(stock) {
   if (!stock.length) return "Nothing was measured there yet that limits could be chosen by. They may stay empty: the job's page then has sliders for them.";
   const each = stock.map(({ name, latency_ms: ms, latency_low_ms: low, latency_high_ms: high, memory_bytes: bytes }) =>
     `${milliseconds(ms)} (${figure(low)} to ${figure(high)}) and ${megabytes(bytes)} with ${name}`);
-  return `${model.isChosen ? "My model" : "The baseline"} is predicted at ${each.join(", at ")}.`;
+  return `${model.isChosen ? "My model" : "The stock model"} is predicted at ${each.join(", at ")}.`;
 }
 
 const upTo = (expected, most) => (expected === most ? expected : `${expected} to ${most}`);
