@@ -248,13 +248,13 @@ class Disturbance:
         self._began = time.perf_counter()
 
     def facts(self) -> dict[str, Fact]:
-        """Returns the number of involuntary context switches and page faults, the share of time for which all threads
-        together waited for a core (if known), and a description of bad conditions (if any).
+        """Returns the number of involuntary context switches and page faults, the mean share of time for which a thread
+        waited for a core (if known), and a description of bad conditions (if any).
         """
         wall_s = time.perf_counter() - self._began
         waited_s = self._waited()
         if waited_s is not None and self._waited_s is not None:
-            waited_s = max(0.0, waited_s - self._waited_s)
+            waited_s = max(0.0, waited_s - self._waited_s) / self._protocol.threads
         facts: dict[str, Fact] = {name: value - self._counts[name] for name, value in _counts().items()}
         if waited_s is not None:
             facts["waited_share"] = round(waited_s / wall_s, 4)

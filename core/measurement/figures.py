@@ -8,14 +8,14 @@ column in a migration and, if devices measure the figure, a field of `LaunchResu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from statistics import median
+from statistics import fmean, median
 from typing import Annotated, NamedTuple, get_args
 
 from pydantic import BaseModel, ConfigDict
 
 from edgefront.core.measurement.protocol import Latency
 from edgefront.core.measurement.record import GenerationSamples, LaunchResult
-from edgefront.core.measurement.statistics import p90
+from edgefront.core.measurement.statistics import LogLaunches, p90
 
 Results = Sequence[LaunchResult]
 """Results of the valid launches of one measurement: at least one, oldest first."""
@@ -30,18 +30,31 @@ def _generations(results: Results) -> list[GenerationSamples]:
     return [result.generation for result in results if result.generation is not None]
 
 
+def launches_of(results: Results) -> LogLaunches:
+    """Scatter of the launches; of generations that of the time that scatters most."""
+    medians = [medians_ms(results)]
+    medians += [[median(each.times(name)) for each in _generations(results)] for name in get_args(Latency)]
+    waited = _waited_share(results, 0) or 0.0
+    return max((LogLaunches.of(each, waited) for each in medians if each), key=lambda launches: launches.sum_squares)
+
+
+def _waited_share(results: Results, _batch: int) -> float | None:
+    known = [each for result in results if isinstance(each := result.environment.get("waited_share"), float)]
+    return fmean(min(1.0, max(0.0, each)) for each in known) if known else None
+
+
 def _time_ms(results: Results, name: Latency) -> float | None:
     """Median over launches of a launch's median of the generation time `name`, ms; None if no launch generated text."""
     medians = [median(generation.times(name)) for generation in _generations(results)]
     return median(medians) if medians else None
 
 
-def _tokens_per_s(results: Results, tokens: int) -> float | None:
-    total_ms = _time_ms(results, "total")
-    return 1000 * tokens / total_ms if total_ms else None
+def _tokens_per_s(results: Results, batch: int) -> float | None:
+    token_ms = _time_ms(results, "token")
+    return 1000 * batch / token_ms if token_ms else None
 
 
-def _energy_token_mj(results: Results, _tokens: int) -> float | None:
+def _energy_token_mj(results: Results, _batch: int) -> float | None:
     """Median energy per generated token over the launches that report an energy, mJ; None if no launch does."""
     known = [each.energy_token_mj for each in _generations(results) if each.energy_token_mj is not None]
     return median(known) if known else None
@@ -53,9 +66,8 @@ class Figure(NamedTuple):
     meaning: str
     """Description of the figure, with the unit."""
     aggregate: Callable[[Results, int], float | None] | None
-    """Function that computes the figure from the results and from the number of tokens that all sequences of one
-    generation have (0 in other modes). None if the figure also depends on other measurements of the device, so that
-    only candidates have the figure.
+    """Function that computes the figure from the results and from the number of sequences of a pass. None if the figure
+    also depends on other measurements of the device, so that only candidates have the figure.
     """
     charted: bool = False
     of_generations: bool = False
@@ -75,7 +87,9 @@ class Figures(BaseModel):
             charted=True,
         ),
     ]
-    latency_half_width_ms: Annotated[float | None, Figure("half of its 95 % interval, ms", None, charted=True)]
+    latency_half_width_ms: Annotated[
+        float | None, Figure("half of its 95 % interval, which holds another launch, ms", None, charted=True)
+    ]
     latency_p90_ms: Annotated[
         float | None,
         Figure(
@@ -105,6 +119,13 @@ class Figures(BaseModel):
             lambda results, _: median([result.build_s for result in results]),
         ),
     ] = None
+    waited_share: Annotated[
+        float | None,
+        Figure(
+            "share of the passes' time in which the model waited for a core that others used; empty where unknown",
+            _waited_share,
+        ),
+    ] = None
     first_token_ms: Annotated[
         float | None,
         Figure(
@@ -113,6 +134,9 @@ class Figures(BaseModel):
             charted=True,
             of_generations=True,
         ),
+    ] = None
+    first_token_half_width_ms: Annotated[
+        float | None, Figure("half of its 95 % interval, ms", None, of_generations=True)
     ] = None
     token_ms: Annotated[
         float | None,
@@ -123,6 +147,9 @@ class Figures(BaseModel):
             of_generations=True,
         ),
     ] = None
+    token_half_width_ms: Annotated[float | None, Figure("half of its 95 % interval, ms", None, of_generations=True)] = (
+        None
+    )
     total_ms: Annotated[
         float | None,
         Figure(
@@ -134,7 +161,7 @@ class Figures(BaseModel):
     tokens_per_s: Annotated[
         float | None,
         Figure(
-            "generated tokens over that time, of all sequences, 1/s",
+            "further tokens a second, of all sequences, 1/s",
             _tokens_per_s,
             of_generations=True,
         ),
@@ -164,8 +191,8 @@ def is_whole(name: str) -> bool:
     return int in get_args(Figures.model_fields[name].annotation)
 
 
-def aggregate_figures(results: Results, tokens: int) -> dict[str, float | None]:
-    """Aggregates the results of launches: name → value of each figure in `MEASURED`. `tokens` is the number of tokens
-    of one text generation; 0 if the launches do not generate text.
+def aggregate_figures(results: Results, batch: int) -> dict[str, float | None]:
+    """Aggregates the results of launches: name → value of each figure in `MEASURED`. `batch` is the number of sequences
+    of one pass.
     """
-    return {name: each.aggregate(results, tokens) for name, each in FIGURES.items() if each.aggregate is not None}
+    return {name: each.aggregate(results, batch) for name, each in FIGURES.items() if each.aggregate is not None}

@@ -1,11 +1,11 @@
 """Statistics of raw samples: medians, p90, and the interval of a latency.
 
-Launches of one architecture differ more than the repeats within one launch, so intervals are estimated from launches.
-One candidate has too few launches to estimate a variance, but the relative variance is the same for all candidates of a
-device. The variance is therefore pooled over all candidates, on the logarithms of the launches' medians (a pooled
-variance, as in a one-way layout). If the launches of one candidate differ by more, the interval covers all launches.
-The prior is a relative spread of `PRIOR_SPREAD`, typical of devices, worth `PRIOR_DEGREES` degrees of freedom (the
-conjugate prior of a normal variance, scaled inverse χ²).
+Launches of one architecture differ more than the repeats within one launch, so intervals are estimated from launches,
+on the logarithms of their medians. An interval of a latency is a prediction: it holds the median of another launch of
+the model on the same device with a probability of 95 %. A model has few launches, so its variance is estimated from
+its own launches and a usual variance, worth `USUAL_DEGREES` degrees of freedom (the conjugate prior of a normal
+variance, scaled inverse χ²). Usual is what the measurements of the device have (`LaunchVariance`), at first
+`PRIOR_SPREAD`, and at least what the launches themselves waited for a core (`WAITED_SPREAD`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,12 +36,16 @@ CLIPPED, LEFT_OUT = 9.0, 36.0
 """Ratios to the usual variance above which a variance is clipped or ignored: squares of 3 and 6 standard deviations."""
 MAX_SPREAD = 0.5
 """Maximum relative spread of launches in an interval; launches with a larger spread do not agree at all."""
-MAX_HALF_WIDTH = math.asinh(1.0)
-"""Maximum half-width of an interval, on the logarithm; in ms the half-width is at most the latency."""
+USUAL_DEGREES = 4
+"""Degrees of freedom of the usual variance in the interval of one model's latency."""
+WAITED_SPREAD, MAX_WAITED = 0.5, 0.9
+"""Spread of launches that wait for a core, divided by the logarithm of the slow-down; upper bound of a waited share."""
+MAX_HALF_WIDTH = math.log(4.0)
+"""Maximum half-width of an interval, on the logarithm: a factor of 4 to either side."""
 MIN_APART, MAX_APART, SPREADS_APART = math.log(1.3), math.log(2.0), 6.0
 """Bounds of the tolerance between launches of one model, on the logarithm, and the tolerance in standard deviations."""
 DECISIVE = 2
-"""Number of launches that always decide on which side of a limit a time is."""
+"""Least number of launches that decide near a limit."""
 
 # Variance of the median of n normal samples, times n, relative to the variance of the mean times n (by numerical
 # integration of the order statistics' densities). For larger n the asymptotic form is used.
@@ -59,37 +64,38 @@ def p90(samples: Sequence[float]) -> float | None:
 
 @dataclass(frozen=True)
 class LogLaunches:
-    """Running mean and spread of the natural logarithms of launches' medians (Welford 1962).
-
-    A measurement stores `count`, `mean` and `sum_squares` (the sum of squared deviations from the mean).
+    """Scatter of the natural logarithms of a measurement's launches: `sum_squares` is the sum of squared deviations of
+    the medians from their mean, `waited` the mean share of the passes' time that was spent waiting for a core.
     """
 
-    count: int = 0
-    mean: float = 0.0
+    count: int
     sum_squares: float = 0.0
-
-    def with_launch(self, median_ms: float) -> LogLaunches:
-        """Returns these statistics with one more launch of the median latency `median_ms` (> 0)."""
-        value = math.log(median_ms)
-        count = self.count + 1
-        mean = self.mean + (value - self.mean) / count
-        return LogLaunches(count, mean, self.sum_squares + (value - self.mean) * (value - mean))
+    waited: float = 0.0
 
     @classmethod
-    def of(cls, medians_ms: Iterable[float]) -> LogLaunches:
-        launches = cls()
-        for value in medians_ms:
-            launches = launches.with_launch(value)
-        return launches
+    def of(cls, medians_ms: Iterable[float], waited: float = 0.0) -> LogLaunches:
+        """Scatter of launches with these median times (> 0)."""
+        logs = [math.log(value) for value in medians_ms]
+        return cls(len(logs), len(logs) * statistics.pvariance(logs), waited)
 
     def differ(self, variance: LaunchVariance) -> bool:
         """Whether these launches differ by more than the device's scatter explains."""
         return self.count > 1 and math.sqrt(2 * self.sum_squares / (self.count - 1)) > tolerance(variance)
 
-    def farthest(self, median_ms: float) -> float:
-        """Upper bound of |ln(latency / `median_ms`)| over all launches (Samuelson 1968)."""
-        most = math.sqrt(self.sum_squares * (self.count - 1) / self.count)
-        return abs(self.mean - math.log(median_ms)) + most
+    def half_width(self, variance: LaunchVariance) -> float:
+        """Half-width, on the logarithm, of the 95 % interval of the median of another launch (at least one launch)."""
+        waits = -WAITED_SPREAD * math.log(1 - min(max(self.waited, variance.waited), MAX_WAITED))
+        usual = max(PRIOR_SPREAD if variance.relative is None else variance.relative, waits)
+        degrees = self.count - 1 + USUAL_DEGREES
+        spread = math.sqrt((self.sum_squares + USUAL_DEGREES * usual**2) / degrees)
+        return min(MAX_HALF_WIDTH, t_quantile(0.975, degrees) * spread * math.hypot(1.0, _narrowing(self.count)))
+
+    def decides(self, time_ms: float, limit_ms: float, variance: LaunchVariance) -> bool:
+        """Whether these launches suffice to decide if the model's time is within a limit. One launch may have been
+        disturbed, so it decides only if the limit is farther than the tolerance between launches.
+        """
+        half = max(self.half_width(variance), tolerance(variance))
+        return self.count >= DECISIVE or standing(time_ms, half, limit_ms) in ("within", "beyond")
 
 
 @dataclass(frozen=True)
@@ -97,27 +103,31 @@ class LaunchVariance:
     """Variance of a launch's log median, pooled over the measurements of a device under one protocol.
 
     `sum_squares` is the sum of all measurements' squared deviations, `degrees` the sum of (launches minus one) over all
-    measurements.
+    measurements, `waited` the mean of their waited shares (`LogLaunches`).
     """
 
     sum_squares: float = 0.0
     degrees: int = 0
+    waited: float = 0.0
 
     @classmethod
-    def pooled(cls, measurements: Iterable[tuple[int, float]]) -> LaunchVariance:
-        """Pools the (number of launches, sum of squared deviations) of measurements with two launches or more.
+    def pooled(cls, measurements: Iterable[LogLaunches]) -> LaunchVariance:
+        """Pools the measurements that have two launches or more.
 
         Robust: a measurement's variance is clipped at `CLIPPED` times the usual variance, and ignored above `LEFT_OUT`
         times. The usual variance is the median over the measurements and the prior. A first measurement with
         contradictory launches therefore has no weight, and several measurements that agree outweigh the prior.
         """
-        repeated = [(launches - 1, sum_squares) for launches, sum_squares in measurements if launches > 1]
-        kept = repeated
+        repeated = [each for each in measurements if each.count > 1]
+        waited = statistics.fmean(each.waited for each in repeated) if repeated else 0.0
+        variances = [(each.count - 1, each.sum_squares) for each in repeated]
+        kept = variances
         for _ in range(2):  # twice, because ignored measurements also shift the median
             most = LEFT_OUT * _usual(kept)
-            kept = [(degrees, total) for degrees, total in repeated if total <= most * degrees]
+            kept = [(degrees, total) for degrees, total in variances if total <= most * degrees]
         most = CLIPPED * _usual(kept)
-        return cls(sum(min(total, most * degrees) for degrees, total in kept), sum(degrees for degrees, _ in kept))
+        total = sum(min(total, most * degrees) for degrees, total in kept)
+        return cls(total, sum(degrees for degrees, _ in kept), waited)
 
     @property
     def relative(self) -> float | None:
@@ -136,8 +146,8 @@ def _usual(measurements: Sequence[tuple[int, float]]) -> float:
 
 
 def relative_half_width(launches: int, variance: LaunchVariance) -> float | None:
-    """Half-width, on the logarithm, of the 95 % interval of a latency that is the median over `launches` launches. At
-    most `MAX_HALF_WIDTH`.
+    """Half-width, on the logarithm, of the 95 % confidence interval of the median over `launches` launches. At most
+    `MAX_HALF_WIDTH`.
 
     None if there are no launches or `variance` has no degrees of freedom.
     """
@@ -155,45 +165,31 @@ def _narrowing(launches: int) -> float:
     return math.sqrt(excess / launches)
 
 
-def launches_needed(width: float, precision: float, most: int) -> int | None:
-    """Number of launches until the half-width of a latency's interval is at most `precision`; None if above `most`.
-    `width` is the half-width after one launch. `width` and `precision` are relative to the latency.
-    """
-    half = math.asinh(width)
-    return next((count for count in range(1, most + 1) if math.sinh(half * _narrowing(count)) <= precision), None)
-
-
 def tolerance(variance: LaunchVariance) -> float:
     """Maximum difference between the log medians of two launches of one model that this variance explains."""
     spread = PRIOR_SPREAD if variance.relative is None else variance.relative
     return min(MAX_APART, max(MIN_APART, SPREADS_APART * spread))
 
 
-def is_decided(time_ms: float, limit_ms: float, launches: int, variance: LaunchVariance) -> bool:
-    """Whether the launches of a model suffice to decide if the model's time is within a limit. One launch decides only
-    if the time's distance from the limit exceeds the tolerance between launches.
+Standing = Literal["within", "probably within", "at the limit", "beyond"]
+
+
+def standing(value: float, half_width: float, limit: float) -> Standing:
+    """How a figure with an interval of this half-width, on the logarithm, stands to its upper limit. The interval lies
+    on one side of the limit (`within`, `beyond`), or holds the limit: `probably within` if the limit is in the last
+    quarter of the interval, else `at the limit`.
     """
-    return launches >= DECISIVE or abs(math.log(time_ms / limit_ms)) > tolerance(variance)
+    room = math.log(limit / value)
+    if room >= half_width:
+        return "within"
+    if room < -half_width:
+        return "beyond"
+    return "probably within" if 2 * room >= half_width else "at the limit"
 
 
-def interval_ms(median_ms: float, launches: int | LogLaunches, variance: LaunchVariance) -> tuple[float, float] | None:
-    """The 95 % interval of a latency in ms, symmetric on the logarithm and therefore above zero. None if unknown.
-
-    `launches` is the number or the statistics of the launches. If launches differ by more than the device's scatter
-    explains, the interval covers all launches, up to `MAX_HALF_WIDTH`.
-    """
-    known = launches if isinstance(launches, LogLaunches) else LogLaunches(launches)
-    half = relative_half_width(known.count, variance)
-    if known.differ(variance):
-        covering = math.asinh(math.expm1(known.farthest(median_ms)))  # median ± half-width covers all launches
-        half = min(MAX_HALF_WIDTH, max(half or 0.0, covering))
-    return None if half is None else (median_ms * math.exp(-half), median_ms * math.exp(half))
-
-
-def half_width_ms(median_ms: float, launches: int | LogLaunches, variance: LaunchVariance) -> float | None:
-    """Half-width of the 95 % interval of a latency (`interval_ms`), in ms; None if unknown."""
-    bounds = interval_ms(median_ms, launches, variance)
-    return None if bounds is None else (bounds[1] - bounds[0]) / 2
+def half_width_ms(median_ms: float, launches: LogLaunches, variance: LaunchVariance) -> float:
+    """Half-width of the 95 % interval of a latency (`LogLaunches.half_width`), in ms."""
+    return median_ms * math.sinh(launches.half_width(variance))
 
 
 # Student's t without a statistics library, which would add 140 MB to a device for this function alone. The degrees of

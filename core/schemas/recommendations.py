@@ -7,10 +7,15 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from edgefront.core.common.number_formats import KvCache, WeightFormat
+from edgefront.core.measurement.statistics import Standing
 from edgefront.core.schemas.agent import Identifier
 from edgefront.core.schemas.candidates import CandidateView, TrainedView
 from edgefront.core.schemas.jobs import Limits
 from edgefront.core.schemas.messages import View
+from edgefront.core.search.pareto.options import LimitName
+
+Standings = dict[Identifier, dict[LimitName, Standing]]
+"""Candidate id → limit → how the candidate's figure, with its interval, stands to the limit."""
 
 
 class RunnerUpView(View):
@@ -24,7 +29,7 @@ class RunnerUpView(View):
 class LimitMove(View):
     """A limit to raise, with the value from which on a measured model is within the limit."""
 
-    limit: Literal["latency_ms", "memory_mb", "first_token_ms", "token_ms"]
+    limit: LimitName
     to: float
     candidate_id: Identifier
 
@@ -91,6 +96,8 @@ class RecommendationView(View):
     """The candidate nearest to the limits, if none is within."""
     moves: tuple[LimitMove, ...] = ()
     """Limits to raise: each alone, or all together if one is not enough (see `sentence`)."""
+    standings: Standings = Field(default_factory=dict)
+    """How the shown models stand to the limits."""
     download: str = "--format onnx"
     """Options of `edgefront model download` for the measured file."""
     trained: tuple[TrainedView, ...] = ()
@@ -126,6 +133,7 @@ class ChoiceView(View):
     score: float
     """Score of the published weights, regardless of the format."""
     runtime: str
+    threads: int
     weights: WeightFormat
     bits: int
     """Bits per weight, without the scales of blocks."""
@@ -189,6 +197,8 @@ class ChoicesView(View):
     """The combination nearest to the limits, if none is within."""
     moves: tuple[LimitMove, ...] = ()
     """Limits to raise: each alone, or all together if one is not enough."""
+    standings: Standings = Field(default_factory=dict)
+    """How the shown combinations stand to the limits."""
     commands: tuple[str, ...] = ()
     """Commands that download the recommended model and check it on the device."""
     own: OwnTrainingView | None = None

@@ -48,6 +48,8 @@ class DeviceView(View):
     leased: int
     """Number of launches that the device leases."""
     measuring_share: float | None
+    conditions: str | None = None
+    """Disturbed conditions of its latest launch, such as other load; None if they were good."""
     quarantine: str | None = None
     """Reason why the device gets no launches until its owner or an admin trusts it again; else None."""
 

@@ -9,7 +9,7 @@ from edgefront.core.architectures.formatting import layers_in_words, spread, sta
 from edgefront.core.common.states import CandidateRole
 from edgefront.core.schemas.candidates import CandidateView, FrontierView
 from edgefront.core.search.pareto.options import Figure
-from edgefront.show.output import NONE, measured_latency, megabytes, millions, milliseconds, speedup, times
+from edgefront.show.output import NONE, measured_latency, measured_times, megabytes, millions, speedup, times
 from edgefront.show.table import Table
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def frontier_table(view: FrontierView) -> Table:
             spread([int(block["d_inner"]) for block in blocks if "d_inner" in block]),
             *((median_quality(point.predicted),) if predicts else ()),
             measured_latency(point),
-            *((milliseconds(point.first_token_ms), milliseconds(point.token_ms), rate) if generates else ()),
+            *((*measured_times(point), rate) if generates else ()),
             megabytes(point.memory_bytes),
             speedup(versus) + mark if versus else "",
             times(versus.memory_ratio) + mark if versus else "",
@@ -84,8 +84,11 @@ def frontier_table(view: FrontierView) -> Table:
 
 
 def frontier_label(view: FrontierView) -> str:
-    """Returns the line below a frontier's table, on data and training of the predictions; empty without predictions."""
-    return label_line(quality_label(point.predicted for point in (*view.points, *view.baseline)))
+    """Returns the line below a frontier's table: data and training of the predictions, and what `*` means."""
+    label = label_line(quality_label(point.predicted for point in (*view.points, *view.baseline)))
+    extrapolated = any(point.versus_baseline and point.versus_baseline.extrapolated for point in view.points)
+    mark = "* extrapolated: beyond the measured depths of the baseline" if extrapolated else ""
+    return "; ".join(text for text in (label, mark) if text)
 
 
 def _title(view: FrontierView) -> str:

@@ -8,13 +8,16 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, get_args
 
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from edgefront.core.common.units import MB, decimals
+from edgefront.core.common.units import MB
+from edgefront.core.measurement.statistics import Standing
+from edgefront.core.search.pareto.options import Figure, LimitName
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,13 +75,17 @@ def gigabytes(count: int) -> str:
 
 
 def milliseconds(value: float | None, half_width: float | None = None) -> str:
-    """Formats a latency with the half width of its 95 % interval: 21.4 ±0.3."""
+    """Formats a latency with the half width of its 95 % interval: 21.4 ±0.3, or 26 (9–71) if it is wide."""
     if value is None:
         return NONE
     if not half_width:
         return f"{value:.{1 if value >= 10 else 2}f}"
-    digits = decimals(half_width)
-    return f"{value:.{digits}f} ±{half_width:.{digits}f}"
+    return str(Figure.plus_minus(value, half_width)).replace("± ", "±").replace(" to ", "–")
+
+
+def standing_in_words(standings: Mapping[LimitName, Standing] | None) -> str:
+    """Returns the least certain of a model's standings to its limits; empty without limits."""
+    return max((standings or {}).values(), key=get_args(Standing).index, default="")
 
 
 MARK = "!"
@@ -92,6 +99,14 @@ def measured_latency(candidate: CandidateView) -> str:
     return f"{text} {MARK}" if candidate.marked else text
 
 
+def measured_times(candidate: CandidateView) -> tuple[str, str]:
+    """Formats the times to the first and of each further token of a generation, with their intervals."""
+    return (
+        milliseconds(candidate.first_token_ms, candidate.first_token_half_width_ms),
+        milliseconds(candidate.token_ms, candidate.token_half_width_ms),
+    )
+
+
 def times(ratio: float | None, low: float | None = None, high: float | None = None) -> str:
     """Formats a ratio, with the interval from `low` to `high` if known: 1.38× (1.31–1.45)."""
     if ratio is None:
@@ -102,6 +117,12 @@ def times(ratio: float | None, low: float | None = None, high: float | None = No
 def speedup(versus: Versus) -> str:
     """Formats the speed-up of a model over the reference model."""
     return times(versus.speedup, versus.speedup_low, versus.speedup_high)
+
+
+def change(ratio: float) -> str:
+    """Formats a ratio as a change: +12%, -15%, 0%."""
+    percent = round(100 * (ratio - 1))
+    return f"{percent:+d}%" if percent else "0%"
 
 
 def share(value: float | None) -> str:

@@ -120,7 +120,7 @@ def _panel(axes: Axes, chart: Chart) -> None:
     line = np.flatnonzero(baseline & finite)
     line = line[np.argsort(columns["decoder_parameters"][line])]
     axes.plot(x[line], y[line], color=BASELINE, linestyle=(0, (4, 2)), linewidth=1.2, zorder=2)
-    scatter(baseline, BASELINE, "my model" if view.own_model else "the stock model, by layers", marker="s")
+    scatter(baseline, BASELINE, "my model" if view.own_model else "the baseline, by layers", marker="s")
     _intervals(axes, columns, quality, (groups == "frontier") & finite)
     scatter(groups == "frontier", FRONTIER, "frontier")
     if view.recommended is not None:

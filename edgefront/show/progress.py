@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 ACTIVITIES: Mapping[TargetState, str] = {
-    TargetState.BASELINES: "measuring stock models",
+    TargetState.BASELINES: "measuring the baseline",
     TargetState.SEARCHING: "searching",
     TargetState.REFINING: "measuring the best again",
 }
@@ -150,7 +150,7 @@ def show_estimate(out: Console, err: Console, estimate: JobEstimate) -> None:
             markup=False,
             soft_wrap=True,
         )
-    model = "The stock model" if estimate.request.space.model is None else "My model"
+    model = "The baseline" if estimate.request.space.model is None else "My model"
     for target in estimate.targets:
         details = " ".join(
             text

@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING
 from edgefront.core.architectures.published import PublishedView, score_tables, stated_licence
 from edgefront.core.common.units import plain
 from edgefront.core.measurement.variants import formats_in_words
-from edgefront.core.schemas.recommendations import ChoicesView, ChoiceView, OtherModelView
-from edgefront.show.output import MARKED, NONE, measured_latency, megabytes, millions, milliseconds
+from edgefront.core.schemas.recommendations import ChoicesView, ChoiceView, OtherModelView, Standings
+from edgefront.show.output import (
+    MARKED,
+    NONE,
+    measured_latency,
+    measured_times,
+    megabytes,
+    millions,
+    standing_in_words,
+)
 from edgefront.show.table import Table
 
 if TYPE_CHECKING:
@@ -76,7 +84,8 @@ def show(view: ChoicesView, console: Console, *, explain: bool = False) -> None:
         rows = choice_rows(each)
         if rows:
             benchmark = each.score.partition(":")[2]
-            console.print(choices_table(rows if explain else rows[:MAX_CHOICES], benchmark, every=explain))
+            table_rows = rows if explain else rows[:MAX_CHOICES]
+            console.print(choices_table(table_rows, benchmark, each.standings, every=explain))
         if not explain:
             for command in each.commands[:1]:
                 console.print(f"next: {command}", markup=False, soft_wrap=True)
@@ -110,22 +119,26 @@ def notes(view: ChoicesView) -> list[str]:
     return sentences
 
 
-def choices_table(rows: Sequence[tuple[str, ChoiceView]], benchmark: str, *, every: bool = True) -> Table:
-    """Returns a table with one row per choice (model, format and runtime); without `every`, the table has only the six
-    main columns.
+def choices_table(
+    rows: Sequence[tuple[str, ChoiceView]], benchmark: str, standings: Standings, *, every: bool = True
+) -> Table:
+    """Returns a table with one row per choice (model, format and runtime) and how it stands to the limits; without
+    `every`, the table has only the main columns.
     """
     generates = any(choice.candidate.token_ms is not None for _, choice in rows)
     times = {"latency ms": not generates or every, "first token ms": generates and every, "token ms": generates}
     figures = [name for name, is_shown in times.items() if is_shown]
     numbers = (benchmark, *figures, "memory MB")
     setup = ("weights", "runtime", "licence") if every else ("weights, runtime",)
-    table = Table("", "model", *setup, *numbers, right=numbers, wrap=("model",), drop_first=("licence", "latency ms"))
+    columns = ("", "model", *setup, *numbers, *(("limits",) if any(standings.values()) else ()))
+    table = Table(*columns, right=numbers, wrap=("model",), drop_first=("licence", "latency ms"))
     for name, choice in rows:
         candidate = choice.candidate
+        first_token, token = measured_times(candidate)
         measured = {
             "latency ms": measured_latency(candidate),
-            "first token ms": milliseconds(candidate.first_token_ms),
-            "token ms": milliseconds(candidate.token_ms),
+            "first token ms": first_token,
+            "token ms": token,
         }
         formats = formats_in_words(choice.weights, choice.kv_cache)
         variant = (formats, choice.runtime, choice.licence or UNKNOWN)
@@ -136,6 +149,7 @@ def choices_table(rows: Sequence[tuple[str, ChoiceView]], benchmark: str, *, eve
             plain(choice.score),
             *(measured[figure] for figure in figures),
             megabytes(candidate.memory_bytes),
+            *([standing_in_words(standings.get(candidate.id))] if "limits" in columns else []),
             style={"recommended": "bold", "frontier": "dim"}.get(name),
         )
     return table

@@ -10,9 +10,9 @@ from edgefront.core.architectures.formatting import architecture_in_words, model
 from edgefront.core.common.states import CandidateRole
 from edgefront.core.measurement.variants import format_of, formats_in_words
 from edgefront.core.schemas.candidates import CandidateView
-from edgefront.core.schemas.recommendations import RecommendationView, RunnerUpView
+from edgefront.core.schemas.recommendations import RecommendationView, RunnerUpView, Standings
 from edgefront.show.frontier_table import predicted_quality, quality_header, quality_label
-from edgefront.show.output import MARKED, measured_latency, megabytes, millions, milliseconds
+from edgefront.show.output import MARKED, measured_latency, measured_times, megabytes, millions, standing_in_words
 from edgefront.show.table import Table
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ def show(view: RecommendationView, console: Console, *, explain: bool = False) -
     if view.recommended is not None or view.nearest is not None:
         console.print(recommendation_table(view) if explain else _short_table(view))
     if not explain:
+        for text in marks(view, SHORT_RUNNERS_UP):
+            line(text, "dim")
         if command := commands(view).get("train"):
             console.print(f"next: {command}", markup=False, soft_wrap=True)
         return
@@ -56,29 +58,38 @@ def _short_table(view: RecommendationView) -> Table:
     generates = any(candidate.token_ms is not None for candidate in candidates)
     by_proxy, quality = _quality_column(candidates, view.proxy, trained)
     numbers = (quality, *(("first token ms", "token ms") if generates else ("latency ms",)), "memory MB")
-    table = Table("", "model", *numbers, right=numbers, wrap=("model",), drop_first=("first token ms", "memory MB"))
+    limits = ("limits",) if view.standings else ()
+    columns = ("", "model", *numbers, *limits)
+    table = Table(*columns, right=numbers, wrap=("model",), drop_first=("first token ms", "memory MB"))
     for name, candidate in rows:
-        times = (milliseconds(candidate.first_token_ms), milliseconds(candidate.token_ms))
         table.add_row(
             name,
             model_in_words(candidate.architecture),
             f"{candidate.proxy:.6g}" if by_proxy else _perplexity(candidate, trained.get(candidate.id)),
-            *(times if generates else (milliseconds(candidate.latency_ms, candidate.latency_half_width_ms),)),
+            *(measured_times(candidate) if generates else (measured_latency(candidate),)),
             megabytes(candidate.memory_bytes),
+            *([standing_in_words(view.standings.get(candidate.id))] if limits else []),
             style=_STYLES.get(name),
         )
     return table
 
 
-def notes(view: RecommendationView) -> list[str]:
-    """Returns sentences about the recommendation's table: marks, trade-offs, and the source of the perplexities."""
+def marks(view: RecommendationView, runners_up: int | None = None) -> list[str]:
+    """Returns sentences that explain the marks in a table with this many runners-up (default: all)."""
     sentences = []
     trained = {candidate.candidate_id for candidate in view.trained}
-    candidates = [candidate for _, candidate in _rows(view, view.runners_up)]
+    candidates = [candidate for _, candidate in _rows(view, view.runners_up[:runners_up])]
     if any(predicted_quality(each.predicted).endswith("*") for each in candidates if each.id not in trained):
         sentences.append("* extrapolated: the model lies beyond those that the scaling law was learnt from.")
     if any(candidate.marked for candidate in candidates):
         sentences.append(f"{MARKED}.")
+    return sentences
+
+
+def notes(view: RecommendationView) -> list[str]:
+    """Returns sentences about the recommendation's table: marks, trade-offs, and the source of the perplexities."""
+    sentences = marks(view)
+    candidates = [candidate for _, candidate in _rows(view, view.runners_up)]
     for runner_up in view.runners_up:
         sentences.append(f"runner-up {runner_up.candidate.id} against the recommended: {runner_up.trade}.")
     label = quality_label(candidate.predicted for candidate in candidates)
@@ -113,7 +124,7 @@ def recommendation_table(view: RecommendationView, protocol: MeasurementProtocol
     `protocol` adds columns of runtime and number formats.
     """
     trained = {candidate.candidate_id: candidate.perplexity for candidate in view.trained}
-    return models_table(_rows(view, view.runners_up), view.proxy, trained, protocol)
+    return models_table(_rows(view, view.runners_up), view.proxy, trained, protocol, view.standings)
 
 
 def _rows(view: RecommendationView, runners_up: Sequence[RunnerUpView]) -> list[tuple[str, CandidateView]]:
@@ -121,7 +132,7 @@ def _rows(view: RecommendationView, runners_up: Sequence[RunnerUpView]) -> list[
     measured_once = view.recommended is not None and view.recommended.launches < 2
     rows = [("provisional" if measured_once else "recommended", view.recommended)]
     if view.baseline != view.recommended:
-        rows.append(("my model" if view.own_model else "stock model", view.baseline))
+        rows.append(("my model" if view.own_model else "baseline", view.baseline))
     rows += [("runner-up", runner_up.candidate) for runner_up in runners_up]
     rows.append(("nearest", view.nearest))
     return [(name, candidate) for name, candidate in rows if candidate is not None]
@@ -132,10 +143,11 @@ def models_table(
     proxy: str,
     trained: Mapping[str, float],
     protocol: MeasurementProtocol | None = None,
+    standings: Standings | None = None,
 ) -> Table:
     """Returns a table with one row per candidate; `rows` are pairs of a candidate's role and the candidate. The quality
     is the perplexity after training (`trained`: candidate's id → perplexity), else the predicted perplexity, else the
-    job's `proxy`.
+    job's `proxy`. `standings` add how the candidates stand to the limits.
     """
     candidates = [candidate for _, candidate in rows]
     generates = any(candidate.token_ms is not None for candidate in candidates)
@@ -148,7 +160,7 @@ def models_table(
         else {"runtime": protocol.runtime, "formats": formats_in_words(format_of(protocol), protocol.kv_cache)}
     )
     table = Table(
-        *("", "model", "architecture", *setup, *numbers),
+        *("", "model", "architecture", *setup, *numbers, *(("limits",) if standings else ())),
         right=numbers,
         wrap=("architecture",),
         drop_first=("architecture", "parameters", "memory MB", "first token ms"),
@@ -163,8 +175,9 @@ def models_table(
             millions(candidate.decoder_parameters),
             quality,
             measured_latency(candidate),
-            *((milliseconds(candidate.first_token_ms), milliseconds(candidate.token_ms)) if generates else ()),
+            *(measured_times(candidate) if generates else ()),
             megabytes(candidate.memory_bytes),
+            *([standing_in_words(standings.get(candidate.id))] if standings else []),
             style=_STYLES.get(name),
         )
     return table

@@ -91,7 +91,7 @@ with_id(
     *optional(UTC, "last_seen_at", "reported_at", "trusted_at"),
     *required(sa.Double, "busy_s", "measuring_s"),
     *optional(JSON, "instances", "failing"),
-    *optional(sa.Text, "quarantine"),
+    *optional(sa.Text, "quarantine", "conditions"),
 )
 with_id(
     "job",
@@ -121,7 +121,7 @@ with_id(
         "latency_ms",
         "latency_p90_ms",
         "build_s",
-        "log_mean",
+        "waited_share",
         "log_m2",
         "first_token_ms",
         "token_ms",
@@ -240,6 +240,9 @@ with_id(
         "predicted_perplexity",
         "latency_ms",
         "latency_half_width_ms",
+        "first_token_half_width_ms",
+        "token_half_width_ms",
+        "waited_share",
         "latency_p90_ms",
         "build_s",
         "first_token_ms",

@@ -67,7 +67,7 @@ def test_limits_in_answer_out(running: Running) -> None:
     assert view["sentence"] in " ".join(glance.split())
     assert best["id"] not in glance.replace(target["commands"]["train"], "")
     shown = running.command("job recommend --explain", answer["job"], code=exits.OK)
-    for words in (view["sentence"], "stock model", "runner-up", "your own data", target["commands"]["download"]):
+    for words in (view["sentence"], "baseline", "runner-up", "your own data", target["commands"]["download"]):
         assert words in shown.stdout
 
     impossible = running.command("job recommend --max-latency-ms 0.0001", answer["job"], code=exits.NOTHING_FITS)

@@ -41,7 +41,7 @@ def test_a_job_draws_itself(running: Running) -> None:
     assert "predicted perplexity" in axes.get_ylabel()
     drawn = {str(points.get_label()): len(points.get_offsets()) for points in axes.collections}
     assert drawn["frontier"] == running.job.targets[0].frontier_size
-    assert drawn["the stock model, by layers"] == 3
+    assert drawn["the baseline, by layers"] == 3
     assert drawn["recommended"] == 1
     assert figure._repr_png_().startswith(b"\x89PNG")
     with pytest.raises(NotFound, match="board"):

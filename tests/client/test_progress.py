@@ -23,7 +23,7 @@ def job(state: str, settled: int, **more: Any) -> JobView:
 
 
 def test_a_line_says_what_is_done_and_how_long_it_takes() -> None:
-    assert progress.progress_line(job("baselines", 1)) == "measuring stock models: 1 models measured of at most 8"
+    assert progress.progress_line(job("baselines", 1)) == "measuring the baseline: 1 models measured of at most 8"
     searching = progress.progress_line(job("searching", 5, seconds_left=70.0))
     assert searching == "searching: 5 models measured of at most 8, about 1:10 min left"
     assert progress.progress_line(job("refining", 8)).startswith(
@@ -41,7 +41,7 @@ def test_of_several_targets_one_line_says_all() -> None:
     both = job("searching", 5, seconds_left=30.0)
     targets = (*both.targets, both.targets[0].model_copy(update={"state": "baselines", "seconds_left": 90.0}))
     line = progress.progress_line(both.model_copy(update={"targets": targets}))
-    assert line == "searching and measuring stock models: 10 models measured of at most 16, about 1:30 min left"
+    assert line == "searching and measuring the baseline: 10 models measured of at most 16, about 1:30 min left"
 
 
 def test_without_a_terminal_a_line_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:

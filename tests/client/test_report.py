@@ -24,6 +24,7 @@ from edgefront.cli.workflows.verify import (
     compare_machines,
     in_words,
     read_report,
+    standings_in_words,
     subject_of,
     verdict,
 )
@@ -32,6 +33,7 @@ from edgefront.core.common.units import MB
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import GenerationSamples, LatencySamples, LaunchResult, PeakMemory
 from edgefront.core.measurement.variants import measure_options
+from edgefront.core.schemas.jobs import Limits
 from edgefront.core.schemas.reports import MAX_REPORT_BYTES, Report
 
 NO_LIMITS = dict.fromkeys(("max_latency_ms", "max_memory_mb", "max_first_token_ms", "max_token_ms"))
@@ -223,7 +225,9 @@ def figures(**changes: Any) -> ReportedFigures:
         "latency_ms": 20.0,
         "latency_half_width_ms": 0.4,
         "first_token_ms": None,
+        "first_token_half_width_ms": None,
         "token_ms": None,
+        "token_half_width_ms": None,
         "memory_bytes": 100 * MB,
         "launches": 3,
     }
@@ -260,15 +264,8 @@ def test_epsilon_is_what_counts_as_no_difference() -> None:
     assert not compare(exact, measured([20.0 * math.exp(spread + 0.005)] * 3), 0.0)[0].agrees
 
 
-def test_a_single_launch_is_taken_to_scatter_as_here() -> None:
-    of_one = figures(latency_half_width_ms=None, launches=1)
-    here = measured([21.2, 21.3, 21.1])
-    assert compare(of_one, here, 0.02)[0].agrees
-    assert not compare(figures(), here, 0.02)[0].agrees
-
-
 def test_memory_and_the_times_of_a_generation_agree_too() -> None:
-    reported = figures(first_token_ms=10.0, token_ms=1.0)
+    reported = figures(first_token_ms=10.0, first_token_half_width_ms=0.2, token_ms=1.0, token_half_width_ms=0.02)
     same = compare(reported, measured([20.0, 20.1, 19.9], 101.0, (0.5, 0.05)), 0.02)
     assert [(each.name, each.agrees) for each in same] == [
         ("latency", True),
@@ -278,7 +275,7 @@ def test_memory_and_the_times_of_a_generation_agree_too() -> None:
     ]
     other = compare(reported, measured([20.0, 20.1, 19.9], 108.0, (0.5, 0.08)), 0.02)
     assert [each.name for each in other if not each.agrees] == ["further token", "peak memory"]
-    assert "peak memory: 100 MB reported, 108 MB here" in in_words(other[-1])
+    assert "peak memory: 100.0 ± 0.5 MB reported, 108.0 ± 0.5 MB here" in in_words(other[-1])
 
 
 def test_the_statement_names_class_and_figures(report: Report) -> None:
@@ -291,16 +288,21 @@ def test_the_statement_names_class_and_figures(report: Report) -> None:
         report.model_copy(update={"devices": (device.model_copy(update={"facts": here}),)}), subject, here, now
     )
     assert not same.class_facts
-    assert verdict(agreeing, same) == "All figures agree, on a device of the same class."
-    assert verdict(wrong, same) == "Latency and peak memory differ, on a device of the same class."
+    assert verdict(agreeing, same, "") == "All figures agree, on a device of the same class."
+    standings = standings_in_words(wrong, Limits(latency_ms=40.0, memory_mb=140.0))
+    assert verdict(wrong, same, standings) == (
+        "Latency and peak memory differ, on a device of the same class; now at your limit of 40 ms; now beyond your "
+        "140 MB."
+    )
+    assert standings_in_words(agreeing, subject.limits) == "", "the job has no limits"
     fewer = here.model_copy(update={"cores": here.cores + 1})
     cores = compare_machines(
         report.model_copy(update={"devices": (device.model_copy(update={"facts": fewer}),)}), subject, here, now
     )
     assert cores.class_facts == {"cores": (str(here.cores + 1), str(here.cores))}
-    assert verdict(agreeing, cores) == "All figures agree, though this machine is of another class (cores)."
+    assert verdict(agreeing, cores, "") == "All figures agree, though this machine is of another class (cores)."
     gone = compare_machines(report.model_copy(update={"devices": ()}), subject, here, now)
-    assert "does not say which device" in verdict(agreeing, gone)
+    assert "does not say which device" in verdict(agreeing, gone, "")
 
 
 def test_versions_that_differ_are_named(report: Report) -> None:

@@ -32,8 +32,6 @@ from edgefront.core.measurement.statistics import (
     LaunchVariance,
     LogLaunches,
     half_width_ms,
-    interval_ms,
-    is_decided,
     tolerance,
 )
 from edgefront.core.services.measuring.anchors import drift
@@ -186,7 +184,7 @@ def test_no_facts_lift_a_ceiling_without_bound() -> None:
 
 @given(st.floats(0.001, 0.2), st.integers(3, 40))
 def test_like_variances_are_pooled_as_they_are(spread: float, count: int) -> None:
-    pooled = LaunchVariance.pooled([(3, 2 * spread**2)] * count)
+    pooled = LaunchVariance.pooled([LogLaunches(3, 2 * spread**2)] * count)
     assert (pooled.degrees, pooled.sum_squares) == (2 * count, pytest.approx(2 * count * spread**2))
 
 
@@ -197,37 +195,31 @@ def test_the_more_is_known_of_the_scatter_the_closer_launches_must_be() -> None:
     assert tolerance(LaunchVariance(0.3**2 * 10, 10)) == pytest.approx(math.log(2))
 
 
-@given(st.lists(st.floats(1.0, 1.5), min_size=2, max_size=5), st.floats(0.005, 0.05))
-def test_an_interval_covers_launches_that_differ(factors: list[float], spread: float) -> None:
+@given(st.floats(1.0, 1.5), st.floats(0.005, 0.05))
+def test_an_interval_covers_two_launches_that_differ(factor: float, spread: float) -> None:
     """By more than the scatter of their device; it is bounded all the same."""
-    variance, medians = LaunchVariance(40 * spread**2, 40), [10.0 * factor for factor in factors]
-    launches, middle = LogLaunches.of(medians), sorted(medians)[len(medians) // 2]
-    known, usual = interval_ms(middle, launches, variance), interval_ms(middle, len(medians), variance)
-    assert known is not None
-    assert usual is not None
-    assert known[0] <= usual[0] * (1 + 1e-9)
-    if launches.differ(variance):
-        assert all(known[0] * (1 - 1e-9) <= value <= known[1] * (1 + 1e-9) for value in medians)
-    else:
-        assert known == usual
-        assert max(medians) / min(medians) < math.exp(math.sqrt(len(medians)) * tolerance(variance))
+    variance, launches = LaunchVariance(40 * spread**2, 40), LogLaunches.of([10.0, 10.0 * factor])
+    half, middle = launches.half_width(variance), (1 + factor) / 2
+    assert math.log(middle) <= half < math.log(4.0)
+    assert launches.differ(variance) == (math.log(factor) > tolerance(variance))
 
 
 def test_the_two_launches_of_an_excluded_format_say_how_little_they_know() -> None:
     """As a format was excluded by its one launch, 42.8 ms against a limit of 40 ms, and took 26.2 ms minutes later."""
     variance = LaunchVariance(20 * 0.02**2, 20)
-    assert not is_decided(42.8, 40.0, 1, variance)
-    assert not is_decided(39.0, 40.0, 1, variance)
-    assert is_decided(53.0, 40.0, 1, variance)
-    assert is_decided(42.8, 40.0, 2, variance)
+    once = LogLaunches(1)
+    assert not once.decides(42.8, 40.0, variance)
+    assert not once.decides(39.0, 40.0, variance)
+    assert once.decides(53.0, 40.0, variance)
+    assert not LogLaunches(1, waited=0.5).decides(53.0, 40.0, variance)
+    assert LogLaunches(2).decides(42.8, 40.0, variance)
     differing = LogLaunches.of([42.8, 26.2])
     assert differing.differ(variance)
-    low, high = interval_ms(34.5, differing, variance) or (0.0, 0.0)
-    assert low < 26.2 < 42.8 < high
-    assert interval_ms(34.5, differing, LaunchVariance()) is not None, "though nothing is known of the device"
+    for known in (variance, LaunchVariance()):  # of the device nothing may be known
+        assert max(abs(math.log(value / 34.5)) for value in (26.2, 42.8)) < differing.half_width(known)
     assert not LogLaunches.of([42.8, 40.1]).differ(variance)
     extreme = LogLaunches.of([1.0, 1e6])
-    assert half_width_ms(1000.0, extreme, variance) == pytest.approx(1000.0)
+    assert half_width_ms(1000.0, extreme, variance) == pytest.approx(1000.0 * math.sinh(math.log(4.0)))
 
 
 @pytest.mark.parametrize(

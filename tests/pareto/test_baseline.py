@@ -89,29 +89,24 @@ def test_versus_is_the_wire_message() -> None:
     [
         (
             [(10e6, 20.0, 60 * MIB), (20e6, 22.2, 92.857 * MIB), (40e6, 60.0, 210 * MIB)],
-            "At equal decoder parameters up to 1.8× faster and 1.5× smaller in peak memory than the layer-scaled "
-            "baseline; median 1.5× faster and 1.4× smaller (3 frontier points, 2 both faster and smaller; no intervals "
-            "yet).",
+            "At equal decoder parameters up to 1.8× faster and 1.5× smaller in peak memory than the "
+            "baseline. 2 of 3 frontier points are both faster and smaller.",
         ),
         (
             [(10e6, 20.0, 60 * MIB), (90e6, 1.0, 1.0)],
-            "At equal decoder parameters up to 1.5× faster and 1.5× smaller in peak memory than the layer-scaled "
-            "baseline; median 1.5× faster and 1.5× smaller (1 of 2 frontier points; no intervals yet).",
+            "At equal decoder parameters up to 1.5× faster and 1.5× smaller in peak memory than the baseline.",
         ),
         (
             [(10e6, 60.0, 99 * MIB)],
-            "At equal decoder parameters at best 2.0× slower and 1.1× larger in peak memory than the layer-scaled "
-            "baseline; median 2.0× slower and 1.1× larger (1 frontier point; no intervals yet).",
+            "At equal decoder parameters at best 2.0× slower and 1.1× larger in peak memory than the baseline.",
         ),
         (
             [(10e6, 20.0, 180 * MIB)],
-            "At equal decoder parameters up to 1.5× faster but at best 2.0× larger in peak memory than the "
-            "layer-scaled baseline; median 1.5× faster and 2.0× larger (1 frontier point; no intervals yet).",
+            "At equal decoder parameters up to 1.5× faster but at best 2.0× larger in peak memory than the baseline.",
         ),
         (
             [(10e6, 28.7, 90 * MIB)],
-            "At equal decoder parameters up to 1.05× faster and 1.00× smaller in peak memory than the layer-scaled "
-            "baseline; median 1.05× faster and 1.00× smaller (1 frontier point; no intervals yet).",
+            "At equal decoder parameters up to 1.05× faster and 1.00× smaller in peak memory than the baseline.",
         ),
         ([(90e6, 1.0, 1.0)], "No frontier point lies within the baseline's range of decoder parameters."),
         ([], "No frontier: no searched model was measured within the limits."),
@@ -129,8 +124,7 @@ def test_the_sentence_is_honest(frontier: list[tuple[float, ...]], sentence: str
             1.0,
             1.0,
             "At equal decoder parameters up to 1.8× (1.7–1.9×) faster and 1.5× smaller in peak memory than the "
-            "layer-scaled baseline; median 1.5× (1.4–1.6×) faster and 1.4× smaller (3 frontier points, 2 both "
-            "measurably faster and smaller).",
+            "baseline. 2 of 3 frontier points are both faster and smaller.",
         ),
         # 60 ± 18 against 22 ± 8 ms: more than nothing, and no "2.7 times".
         (
@@ -138,22 +132,21 @@ def test_the_sentence_is_honest(frontier: list[tuple[float, ...]], sentence: str
             18.0,
             8.0,
             "At equal decoder parameters up to 2.7× (1.7–4.3×) faster and 1.5× smaller in peak memory than the "
-            "layer-scaled baseline; median 2.7× (1.7–4.3×) faster and 1.5× smaller (1 frontier point).",
+            "baseline.",
         ),
         (
             [(40e6, 50.0, 140 * MIB)],
             18.0,
             8.0,
-            "At equal decoder parameters no measurable difference in latency (0.86–1.68×), up to 1.5× smaller in peak "
-            "memory than the layer-scaled baseline; median no measurable difference in latency (0.86–1.68×), 1.5× "
-            "smaller (1 frontier point).",
+            "At equal decoder parameters difference in latency not known: 0.86 to 1.7 ×, up to 1.5× smaller in peak "
+            "memory than the baseline.",
         ),
         (
             [(10e6, 60.0, 99 * MIB)],
             1.0,
             1.0,
             "At equal decoder parameters at best 2.0× (1.9–2.1×) slower and 1.1× larger in peak memory than the "
-            "layer-scaled baseline; median 2.0× (1.9–2.1×) slower and 1.1× larger (1 frontier point).",
+            "baseline.",
         ),
     ],
 )
@@ -190,9 +183,8 @@ def test_the_sentence_names_the_proxy() -> None:
     [
         (
             [(10e6, 10.0, 40 * MIB), (20e6, 20.0, 65 * MIB), (40e6, 20.0, 130 * MIB)],
-            "At equal or better decoder parameters up to 2.0× faster and 2.0× smaller in peak memory than my model; "
-            "median 2.0× faster and 1.5× smaller (2 of 3 frontier points, 1 both faster and smaller; no intervals "
-            "yet).",
+            "At equal or better decoder parameters up to 2.0× faster and 2.0× smaller in peak memory than my model. "
+            "1 of 2 frontier points in its range is both faster and smaller.",
         ),
         ([(10e6, 10.0, 40 * MIB)], "No frontier point is as good as my model by decoder parameters."),
     ],

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgefront.core.common.units import MB
+from edgefront.core.measurement.statistics import standing
 from edgefront.core.search.pareto.frontier import Dominance
 from edgefront.core.search.pareto.options import MEMORY_SPREAD, Figure, Option, OptionLimits
 from edgefront.core.search.pareto.recommendation import recommend
@@ -40,6 +41,7 @@ def option(
         memory=Figure(memory_mb * MB, MEMORY_SPREAD),
         predicted=None if perplexity is None else Figure(perplexity, spread),
         trained=trained,
+        conditions="measured with 1 thread",
     )
 
 
@@ -62,8 +64,9 @@ def test_the_best_within_the_limits_beside_the_largest_stock_model_within_them()
     assert answer.baseline is not None
     assert answer.baseline.id == "stock 4"
     assert answer.sentence == (
-        "Within 50 ms and 300 MB: 5 layers × 320, predicted perplexity 30.0 ± 0.6, 11.8 ± 2.5 % lower than the stock "
-        "model's (4 layers); latency 11.1 ± 1.2 % lower, same peak memory (± 0.7 %)."
+        "Within 50 ms and 300 MB, measured with 1 thread: 5 layers × 320, predicted perplexity 30.0 ± 0.6, 11.8 ± 2.5 "
+        "% lower than the baseline's (4 layers); latency 11.1 ± 1.2 % lower, same peak memory (± 0.7 %). It takes "
+        "40.0 ± 0.4 ms, within; 200.0 ± 1.0 MB, within."
     )
     assert answer.nearest is None
     assert answer.moves == ()
@@ -77,7 +80,7 @@ def test_a_predicted_perplexity_says_once_what_it_is_of() -> None:
         return recommend(labelled, LIMITS, "quality_law").sentence
 
     assert "predicted perplexity 30.0 ± 0.6 (Dolma, 10B tokens), 11.8" in told()
-    assert "predicted perplexity 11.8 ± 2.5 % lower (Dolma, 10B tokens) than the stock model's" in told(relative=True)
+    assert "predicted perplexity 11.8 ± 2.5 % lower (Dolma, 10B tokens) than the baseline's" in told(relative=True)
     assert told().count("Dolma") == told(relative=True).count("Dolma") == 1
     assert "Dolma" not in told(trained=31.0)
 
@@ -87,16 +90,17 @@ def test_what_intervals_do_not_support_is_not_claimed() -> None:
     answer = recommend([option("best", 30.0, half_width_ms=2.0), stock], LIMITS, "quality_law")
     assert answer.best is answer.baseline is stock
     assert answer.sentence == (
-        "Within 50 ms and 300 MB the stock model with 4 layers is the answer: the best searched model's predicted "
-        "perplexity is 1.6 ± 2.8 % lower, no sure difference. Training both would tell."
+        "Within 50 ms and 300 MB, measured with 1 thread, the baseline with 4 layers is the answer: the best "
+        "searched model's predicted perplexity is 1.6 ± 2.8 % lower, no sure difference. It takes 41.0 ± 2.0 ms, "
+        "within; 200.0 ± 1.0 MB, within. Training both would tell."
     )
     ((runner_up, trade),) = answer.runners_up
     assert runner_up.id == "best"
     assert "no measurable difference in latency (± 7 %)" in trade
-    unknown = recommend([option("best", 20.0, 30.0, half_width_ms=None), stock], LIMITS, "quality_law").sentence
-    assert "latency 27 % lower (one launch each)" in unknown
-    slow = recommend([option("best", 20.0, 143.5, half_width_ms=None), stock], OptionLimits(), "quality_law").sentence
-    assert "latency 250 % higher (one launch each)" in slow
+    busy = recommend([option("best", 20.0, 40.0, half_width_ms=20.0), stock], LIMITS, "quality_law").sentence
+    assert "; difference in latency not known: 0.6 to 1.6 ×, same peak memory" in busy
+    slow = recommend([option("best", 20.0, 143.5, half_width_ms=60.0), stock], OptionLimits(), "quality_law").sentence
+    assert "; latency 2.3 to 5.3 ×, " in slow
 
 
 @given(st.floats(0.5, 2), st.floats(0, 0.5), st.floats(0, 0.5))
@@ -106,8 +110,9 @@ def test_a_claim_holds_at_both_ends_of_its_interval(ratio: float, spread: float,
     assert quotient.high is not None
     assert quotient.low <= ratio <= quotient.high
     claimed = quotient.in_percent("latency")
-    assert ("no measurable" in claimed) == (quotient.low <= 1 <= quotient.high)
-    assert ("higher" in claimed) == (quotient.low > 1)
+    unsure = "no measurable" in claimed or "not known" in claimed
+    assert unsure == (quotient.low <= 1 <= quotient.high)
+    assert not ("higher" in claimed and quotient.low <= 1)
 
 
 def test_runners_up_are_the_best_that_trade_something() -> None:
@@ -136,7 +141,7 @@ def test_a_stock_model_that_nothing_beats_is_recommended_as_such() -> None:
     assert answer.best is not None
     assert answer.best.stock
     assert (
-        "the stock model with 4 layers is the answer: the best searched model's predicted perplexity is 3"
+        "the baseline with 4 layers is the answer: the best searched model's predicted perplexity is 3"
         in answer.sentence
     )
     alone = recommend([option("searched", 20.0, 60.0), option("stock", stock=True)], LIMITS, "quality_law")
@@ -163,7 +168,7 @@ def test_the_best_that_is_better_than_the_stock_model_for_sure(trained: bool) ->
 def test_my_own_model_is_the_answer_only_within_the_limits() -> None:
     mine, other = option("mine", 30.0, 45.0, stock=True), option("other", 31.0, 20.0)
     kept = recommend([mine, other], LIMITS, "quality_law", own=True)
-    assert (kept.best, kept.short) == (mine, "4 layers, 45 ms: my model, nothing is better for sure")
+    assert (kept.best, kept.short) == (mine, "4 layers, 45.0 ± 0.4 ms: my model, nothing is better for sure")
     slow = option("mine", 30.0, 55.0, stock=True)
     answer = recommend([slow, other], LIMITS, "quality_law", own=True)
     assert (answer.best, answer.baseline) == (other, slow)
@@ -256,10 +261,35 @@ def test_limits_in_other_units_are_recognised_by_what_was_measured() -> None:
 def test_without_limits_and_beyond_them() -> None:
     stock = option("stock", 34.0, stock=True)
     assert recommend([option("best"), stock], OptionLimits(), "quality_law").sentence.startswith(
-        "Without limits: 5 layers × 320, predicted"
+        "Without limits, measured with 1 thread: 5 layers × 320, predicted"
     )
-    close = recommend([option("best", latency_ms=49.9), stock], LIMITS, "quality_law").sentence
-    assert close.endswith("The interval of its latency reaches beyond the limit.")
+
+
+@pytest.mark.parametrize(
+    ("latency_ms", "stands"),
+    [(49.5, "within"), (49.7, "probably within"), (49.9, "at the limit"), (50.3, "at the limit"), (50.5, "beyond")],
+)
+def test_how_a_figure_stands_to_its_limit_is_part_of_the_answer(latency_ms: float, stands: str) -> None:
+    assert standing(latency_ms, math.asinh(0.4 / latency_ms), 50.0) == stands
+    if latency_ms <= 50.0:
+        assert f"{latency_ms} ± 0.4 ms, {stands}; " in recommend([option("b", 30.0, latency_ms)], LIMITS, "x").sentence
+
+
+def test_the_limited_time_is_compared() -> None:
+    limits = OptionLimits(token_ms=40.0, latency_ms=900.0)
+    times = {"first_token": Figure(20.0, 0.05), "token": Figure(5.0, 0.05)}
+    best = replace(
+        option("best"), conditions="measured with 2 threads while other programs took 48 % of its time", **times
+    )
+    stock = replace(option("stock", 34.0, stock=True), **{**times, "token": Figure(10.0, 0.05)})
+    answer = recommend([best, stock], limits, "quality_law").sentence
+    assert answer.startswith(
+        "Within 900 ms and 40 ms a further token, measured with 2 threads while other programs took 48 % of its time: "
+    )
+    assert "time of a further token 50 ± 4 % lower, " in answer
+    assert answer.endswith("It takes 40.0 ± 0.4 ms, within; 5.00 ± 0.25 ms a further token, within.")
+    mine = recommend([best, stock], limits, "quality_law", own=True, inherits=True).sentence
+    assert "a part of my model is 2.00 ± 0.14 × as fast (time of a further token), perplexity 34 → " in mine
 
 
 def test_large_limits_are_written_out() -> None:
@@ -272,13 +302,15 @@ def test_large_limits_are_written_out() -> None:
 def test_a_few_words_for_a_list() -> None:
     stock = option("stock", 34.0, 45.0, stock=True)
     better = recommend([option("best", 30.0), stock], LIMITS, "quality_law")
-    assert better.short == "5 layers × 320, 40 ms, perplexity 30: 12 % better than stock"
-    spoken = replace(option("best", 30.0), token_ms=12.34, first_token_ms=1.0, relative=True)
+    assert better.short == "5 layers × 320, 40.0 ± 0.4 ms, perplexity 30: 12 % better than the baseline"
+    spoken = replace(option("best", 30.0), token=Figure(12.34, 0.05), first_token=Figure(1.0), relative=True)
     ratio = recommend([spoken, replace(stock, relative=True)], LIMITS, "quality_law")
-    assert ratio.short == "5 layers × 320, 12.3 ms a token: perplexity 12 % better than stock"
+    assert ratio.short == "5 layers × 320, 12.3 ± 0.6 ms a token: perplexity 12 % better than the baseline"
     alike = recommend([option("best", 33.9), stock], LIMITS, "quality_law")
-    assert alike.short == "4 layers, 45 ms: the stock model, nothing is better for sure"
-    assert recommend([option("best", 33.9)], LIMITS, "quality_law").short == "5 layers × 320, 40 ms, perplexity 33.9"
+    assert alike.short == "4 layers, 45.0 ± 0.4 ms: the baseline, nothing is better for sure"
+    assert recommend([option("best", 33.9)], LIMITS, "quality_law").short == (
+        "5 layers × 320, 40.0 ± 0.4 ms, perplexity 33.9"
+    )
     slow = [option("slow", 30.0, 99.0)]
     assert recommend(slow, LIMITS, "quality_law").short == "beyond 50 ms and 300 MB: all that was measured"
     nothing = recommend([], LIMITS, "quality_law")

@@ -267,5 +267,5 @@ def test_no_frontier_while_the_stock_models_are_measured() -> None:
         state: summary_of([], baseline, Target(state=state, proxy="decoder_parameters"), None)
         for state in ("baselines", "finished")
     }
-    assert summaries["baselines"] == "No frontier yet: the stock models are measured before the search begins."
+    assert summaries["baselines"] == "No frontier yet: the baseline is measured before the search begins."
     assert summaries["finished"] == "No frontier: no searched model was measured within the limits."

@@ -63,7 +63,7 @@ def test_a_job_around_a_model_measures_it_first_and_then_its_neighbours(service:
     assert view.baseline is not None
     assert view.baseline.digest == MINE.digest
     assert "my model" in view.sentence
-    assert "stock model" not in view.sentence
+    assert "the baseline" not in view.sentence
     assert "No training data of the scaling law own-data-llama vary" in view.note
 
 

@@ -63,7 +63,7 @@ def test_a_job_that_waits_says_for_what(
     agent.measure(1, wait_s=0.1)
     job = submit(agent.name, name="waits")
     seen = watch(member, f"/jobs/{job['id']}")
-    words = "The first launches are under way: the stock model comes first."
+    words = "The first launches are under way: the baseline comes first."
     expect(seen.page.locator("#chart")).to_have_text(words)
     expect(seen.page.locator("#answer-sentence")).to_have_text("No answer yet.")
     expect(seen.page.locator("#table-empty")).to_have_text(

@@ -46,7 +46,7 @@ def test_a_search_is_estimated_then_submitted(
     seen.page.get_by_label("When it is busy").select_option("wait")
     expect(launches).not_to_have_text(str(first))
     expect(seen.page.locator("#estimate-says")).to_contain_text("The time is")
-    stock = r"^The stock model is predicted at [\d.]+ ms \([\d.]+ to [\d.]+\) and [\d.]+ MB with \d+ layers?, at "
+    stock = r"^The baseline is predicted at [\d.]+ ms \([\d.]+ to [\d.]+\) and [\d.]+ MB with \d+ layers?, at "
     expect(seen.page.locator("#limits-says")).to_have_text(re.compile(stock))
     expect(seen.page.locator("#estimate-time")).not_to_have_text("")
     assert len(api.get("/v1/jobs").json()["items"]) == before  # nothing is stored

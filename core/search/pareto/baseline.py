@@ -168,7 +168,7 @@ def summary(
         if own:
             return f"No frontier point is as good as my model by {named}."
         return f"No frontier point lies within the baseline's range of {named}."
-    equal, than = ("equal or better", "my model") if own else ("equal", "the layer-scaled baseline")
+    equal, than = ("equal or better", "my model") if own else ("equal", "the baseline")
     return _sentence(ratios, np.array(memory), len(rows), f"{equal} {named}", than)
 
 
@@ -179,29 +179,14 @@ def in_words(proxy: str) -> str:
 
 
 def _sentence(speed: Sequence[Ratio], memory: NDArray[np.float64], size: int, quality: str, than: str) -> str:
-    with_spread = [ratio for ratio in speed if ratio.spread is not None]
-    points = f"{len(speed)} of {size} frontier points" if len(speed) < size else f"{size} frontier points"
-    points = points.removesuffix("s") if size == 1 else points
-    if len(speed) > 1:
-        certain = len(with_spread) == len(speed)
-        faster = np.array([ratio.above if certain else ratio.value > 1.0 for ratio in speed])
-        both = int(np.count_nonzero(faster & (memory > SAME_MEMORY)))
-        points += f", {both} both {'measurably ' if certain else ''}faster and smaller"
-    if not with_spread:
-        points += "; no intervals yet"
+    faster = np.array([ratio.value > 1.0 if ratio.spread is None else ratio.above for ratio in speed])
+    both = int(np.count_nonzero(faster & (memory > SAME_MEMORY)))
+    which = "frontier points" if len(speed) == size else "frontier points in its range"
+    points = f" {both} of {len(speed)} {which} {'is' if both == 1 else 'are'} both faster and smaller."
     # The largest lower end of the intervals, because the largest of noisy ratios is mostly luck.
-    best = (
-        max(with_spread, key=lambda ratio: ratio.low or 0.0)
-        if with_spread
-        else max(speed, key=lambda ratio: ratio.value)
-    )
-    middle = Ratio(
-        float(np.median([ratio.value for ratio in speed])),
-        float(np.median([ratio.spread or 0.0 for ratio in with_spread])) if with_spread else None,
-    )
+    best = max(speed, key=lambda ratio: ratio.value if ratio.low is None else ratio.low)
     most = _both(best, float(memory.max()), "up to", "at best")
-    median = _both(middle, float(np.median(memory)), "", "")
-    return f"At {quality} {most} in peak memory than {than}; median {median} ({points})."
+    return f"At {quality} {most} in peak memory than {than}.{points if len(speed) > 1 else ''}"
 
 
 def _both(speed: Ratio, memory: float, when_better: str, when_not: str) -> str:
@@ -210,7 +195,7 @@ def _both(speed: Ratio, memory: float, when_better: str, when_not: str) -> str:
     smaller = _ratio(memory, "smaller", "larger")
     if speed.low is not None and speed.high is not None and not (speed.above or speed.below):
         same = f"no measurable difference in latency ({speed.low:.2f}–{speed.high:.2f}×)"
-        return f"{same}, {second} {smaller}" if second else f"{same}, {smaller}"
+        return f"{speed.unsure('latency') or same}, {second} {smaller}"
     middle = f"and {smaller}" if first == second else f"but {second} {smaller}"
     return f"{first} {_ratio(speed.value, 'faster', 'slower', _interval(speed))} {middle}".strip()
 

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgefront.core.common.units import MB, decimals, plain, rounded
+from edgefront.core.measurement.statistics import Standing, standing
 
+ALIKE = 0.1
+"""Half-width of a ratio's interval around 1, on the logarithm, above which the difference is called not known."""
 WIDE = 0.4
 """Half-width, on the logarithm, above which an interval is printed by its ends, because `±` would be wrong."""
 
@@ -90,8 +93,20 @@ class Ratio:
         if self.spread is None:
             return f"{name} {rounded(percent, 2)} % {word} (one launch each)"
         if not (self.above or self.below):
-            return f"no measurable difference in {name} ({self.change[1]})"
+            return self.unsure(name) or f"no measurable difference in {name} ({self.change[1]})"
+        if self.spread > WIDE:
+            return f"{name} {self.ends}"
         return f"{name} {' '.join(self.change)} {word}" if self.spread else f"{name} {percent:.1f} % {word}"
+
+    @property
+    def ends(self) -> str:
+        """The ends of the interval: `0.6 to 1.7 ×`. The spread must be known."""
+        return f"{rounded(self.low or 0.0, 2)} to {rounded(self.high or 0.0, 2)} ×"
+
+    def unsure(self, name: str) -> str:
+        """Text of a ratio whose interval is so wide around 1 that nothing is known; else empty."""
+        is_wide = self.spread is not None and self.spread > ALIKE and not (self.above or self.below)
+        return f"difference in {name} not known: {self.ends}" if is_wide else ""
 
     @property
     def change(self) -> tuple[str, str]:
@@ -128,6 +143,20 @@ class OptionLimits:
     def given(self) -> dict[LimitName, float]:
         return {name: limit for name in UNITS if (limit := getattr(self, name)) is not None}
 
+    @property
+    def pace(self) -> LimitName:
+        """The time by which models are compared: the limited one, of several that of a further token."""
+        times: tuple[LimitName, ...] = ("token_ms", "first_token_ms", "latency_ms")
+        return next((name for name in times if name in self.given), "latency_ms")
+
+    def standings(self, option: Option) -> dict[LimitName, Standing]:
+        """How each limited figure of the option stands to its limit; without figures that were not measured."""
+        return {
+            name: standing(figure.value, figure.spread or 0.0, limit)
+            for name, limit in self.given.items()
+            if (figure := option.figure(name)) is not None
+        }
+
     def violation(self, option: Option) -> float:
         """Constraint violation: the sum of ln(value / limit) over the exceeded limits; 0 within all limits."""
         return sum(max(0.0, math.log(option.value(name) / limit)) for name, limit in self.given.items())
@@ -145,6 +174,11 @@ UNITS: dict[LimitName, str] = {
     "memory_mb": "MB",
     "first_token_ms": "ms to the first token",
     "token_ms": "ms a further token",
+}
+TIMES: dict[LimitName, str] = {
+    "latency_ms": "latency",
+    "first_token_ms": "time to the first token",
+    "token_ms": "time of a further token",
 }
 NAMES: dict[LimitName, str] = {
     "latency_ms": "latency",
@@ -173,9 +207,11 @@ class Option:
     """Measured latency in ms."""
     memory: Figure
     """Measured peak memory in bytes."""
-    first_token_ms: float | None = None
-    """Time to the first token of a text generation; `token_ms` is the time of each later token."""
-    token_ms: float | None = None
+    first_token: Figure | None = None
+    """Time to the first token of a text generation in ms; `token` is the time of each later token."""
+    token: Figure | None = None
+    conditions: str = "measured"
+    """How the option was measured: `measured with 2 threads`."""
     predicted: Figure | None = None
     """Predicted perplexity, or the ratio of the predicted perplexity to the scaling law's reference model's."""
     relative: bool = False
@@ -187,14 +223,16 @@ class Option:
     bits: int = 32
     """Bits per weight."""
 
-    def value(self, limit: LimitName) -> float:
-        """The option's figure that a limit bounds, in the limit's unit; ∞ if unknown."""
-        if limit == "latency_ms":
-            return self.latency.value
+    def figure(self, limit: LimitName) -> Figure | None:
+        """The option's figure that a limit bounds, in the limit's unit; None if it was not measured."""
         if limit == "memory_mb":
-            return self.memory.value / MB
-        figure: float | None = getattr(self, limit)
-        return math.inf if figure is None else figure
+            return Figure(self.memory.value / MB, self.memory.spread)
+        return {"latency_ms": self.latency, "first_token_ms": self.first_token, "token_ms": self.token}[limit]
+
+    def value(self, limit: LimitName) -> float:
+        """The option's figure that a limit bounds, in the limit's unit; ∞ if it was not measured."""
+        figure = self.figure(limit)
+        return math.inf if figure is None else figure.value
 
     @property
     def perplexity(self) -> Figure | None:

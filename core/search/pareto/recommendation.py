@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from edgefront.core.common.units import MB, rounded_up
+from edgefront.core.common.units import rounded_up
 from edgefront.core.search.pareto import sentences
 from edgefront.core.search.pareto.frontier import Dominance
 from edgefront.core.search.pareto.options import (
@@ -82,7 +82,7 @@ def recommend(
         return _nothing_fits(options, limits, by)
     others = [option for option in searched if option is not best]
     traded = tuple(
-        (option, sentences.trade(option, best, proxy, ratio)) for option in runners_up(best, others, RUNNERS_UP)
+        (option, sentences.trade(option, best, limits, proxy, ratio)) for option in runners_up(best, others, RUNNERS_UP)
     )
     if best.stock:
         if not searched:
@@ -195,8 +195,8 @@ def _alone(options: Sequence[Option], limits: OptionLimits) -> tuple[Move, ...]:
 
 
 def _move(limit: LimitName, option: Option) -> Move:
-    high = {"latency_ms": option.latency.high, "memory_mb": option.memory.high / MB}
-    return Move(limit, rounded_up(high.get(limit, option.value(limit))), option)
+    figure = option.figure(limit)
+    return Move(limit, rounded_up(option.value(limit) if figure is None else figure.high), option)
 
 
 # Published models ----------------------------------------------------------------------------------------------------

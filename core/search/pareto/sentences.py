@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from edgefront.core.common.units import MB, plain, rounded
 from edgefront.core.search.pareto.options import (
     NAMES,
+    TIMES,
     UNITS,
+    Figure,
     Move,
     Option,
     OptionLimits,
@@ -20,12 +22,12 @@ MISTAKEN_UNIT_FACTOR = 100.0
 """Factor by which every option exceeds a limit that was probably given in another unit."""
 
 
-def trade(option: Option, other: Option, proxy: str, ratio: QualityRatio) -> str:
-    """Describes the differences of `option` from `other` in latency, peak memory and quality."""
-    return f"{_costs(option, other)}, {_quality(option, other, proxy, ratio)}"
+def trade(option: Option, other: Option, limits: OptionLimits, proxy: str, ratio: QualityRatio) -> str:
+    """Describes the differences of `option` from `other` in time, peak memory and quality."""
+    return f"{_costs(option, other, limits)}, {_quality(option, other, proxy, ratio)}"
 
 
-def published_trade(option: Option, best: Option, benchmark: str) -> str:
+def published_trade(option: Option, best: Option, limits: OptionLimits, benchmark: str) -> str:
     """Describes the differences of a published model from the best published model."""
     difference = option.score - best.score
     if option.name == best.name:
@@ -36,27 +38,45 @@ def published_trade(option: Option, best: Option, benchmark: str) -> str:
         quality = f"equal in {benchmark}"
     else:
         quality = f"{benchmark} {abs(difference):.1f} {'higher' if difference > 0 else 'lower'}"
-    return f"{quality}, {_costs(option, best)}"
+    return f"{quality}, {_costs(option, best, limits)}"
 
 
-def _costs(option: Option, other: Option) -> str:
-    latency, memory = option.latency.over(other.latency), option.memory.over(other.memory)
-    return f"{latency.in_percent('latency')}, {memory.in_percent('peak memory')}"
+def _costs(option: Option, other: Option, limits: OptionLimits) -> str:
+    name, time = pace(option, other, limits)
+    return f"{time.in_percent(name)}, {option.memory.over(other.memory).in_percent('peak memory')}"
+
+
+def pace(option: Option, other: Option, limits: OptionLimits) -> tuple[str, Ratio]:
+    """Name and ratio of the limited times of two options; of their latencies if no other time is limited."""
+    name = limits.pace
+    own, others = option.figure(name), other.figure(name)
+    if own is None or others is None:
+        return TIMES["latency_ms"], option.latency.over(other.latency)
+    return TIMES[name], own.over(others)
+
+
+def measured(best: Option, limits: OptionLimits) -> str:
+    """The limited figures with their intervals, and how they stand: `19.8 ± 1.1 ms a further token, within`; without
+    limits the latency and the peak memory.
+    """
+    stands = limits.standings(best)
+    figures = [f"{best.figure(name)} {UNITS[name]}, {stand}" for name, stand in stands.items()]
+    return "; ".join(figures) or f"{best.latency} ms; {best.figure('memory_mb')} MB"
 
 
 def short(best: Option, baseline: Option | None, own: bool, ratio: QualityRatio) -> str:
     """The answer in a few words: `5 layers × 320, 29 ms, perplexity 32: 15 % better than stock`."""
-    time = best.latency.value if best.token_ms is None else best.token_ms
-    parts = [best.name, f"{rounded(time, 3)} ms{'' if best.token_ms is None else ' a token'}"]
+    time = best.latency if best.token is None else best.token
+    parts = [best.name, f"{time} ms{'' if best.token is None else ' a token'}"]
     if best.stock:
-        return f"{', '.join(parts)}: {'my model' if own else 'the stock model'}, nothing is better for sure"
+        return f"{', '.join(parts)}: {'my model' if own else 'the baseline'}, nothing is better for sure"
     if best.perplexity is not None and (best.trained is not None or not best.relative):
         parts.append(f"perplexity {rounded(best.perplexity.value, 3)}")
     change = None if baseline is None else difference(best, baseline, ratio)
     if change is None:
         return ", ".join(parts)
     percent = 100 * (change.value - 1)
-    end = f"{abs(percent):.2g} % {'worse' if percent > 0 else 'better'} than {'my model' if own else 'stock'}"
+    end = f"{abs(percent):.2g} % {'worse' if percent > 0 else 'better'} than {'my model' if own else 'the baseline'}"
     return f"{', '.join(parts)}: {end}" if len(parts) > 2 else f"{', '.join(parts)}: perplexity {end}"
 
 
@@ -70,18 +90,19 @@ def better(
     best: Option, baseline: Option | None, limits: OptionLimits, proxy: str, own: bool, ratio: QualityRatio
 ) -> str:
     """The sentence for an answer that is a searched model."""
-    begin, end = _begin(limits), _end(best, limits)
+    begin, end = _begin(best, limits), _end(best, limits)
     if proxy == "published_score":
-        return f"{begin} a published model of score {plain(best.score)} is the best that was measured here{end}"
+        return f"{begin}, a published model of score {plain(best.score)} is the best that was measured here{end}"
     if baseline is None and own:
         return f"{begin}: {_reaches(best)}; my model was not measured{end}"
     if baseline is None:
-        return f"{begin}: {_reaches(best)}; no depth of the stock model is within the limits{end}"
-    whose = f"the stock model's ({baseline.name})"
+        return f"{begin}: {_reaches(best)}; no depth of the baseline is within the limits{end}"
+    whose = f"the baseline's ({baseline.name})"
     if own:
         whose = "my model's" + (", which is beyond the limits" if limits.violation(baseline) else "")
+    name, time = pace(best, baseline, limits)
     costs = (
-        _in_brief(best.latency.over(baseline.latency), "latency"),
+        _in_brief(time, name),
         _in_brief(best.memory.over(baseline.memory), "peak memory"),
     )
     change = difference(best, baseline, ratio)
@@ -117,22 +138,23 @@ def stock_alone(best: Option, limits: OptionLimits, own: bool, tried: bool) -> s
 
 
 def _stock(best: Option, limits: OptionLimits, own: bool) -> str:
-    model = "my model" if own else f"the stock model with {best.name}"
-    return f"{_begin(limits)} {model} is the answer"
+    model = "my model" if own else f"the baseline with {best.name}"
+    return f"{_begin(best, limits)}, {model} is the answer"
 
 
 def unmeasured(deeper: str) -> str:
     """The sentence that the unmeasured stock model with the name `deeper` is predicted to be within the limits."""
-    return f" The stock model with {deeper}, not measured, is predicted to be within them." if deeper else ""
+    return f" The baseline with {deeper}, not measured, is predicted to be within them." if deeper else ""
 
 
 def cut(best: Option, whole: Option, limits: OptionLimits) -> str:
     """The sentence for an answer that is cut from the user's model and not trained since."""
     assert best.predicted is not None
     before = "" if whole.predicted is None else f"{rounded(whole.predicted.value, 4)} → "
+    name, time = pace(whole, best, limits)
     return (
-        f"{_begin(limits)} a part of my model is "
-        f"{whole.latency.value / best.latency.value:.2g} × as fast, perplexity {before}{best.predicted} "
+        f"{_begin(best, limits)}, a part of my model is "
+        f"{Figure(time.value, time.spread)} × as fast ({name}), perplexity {before}{best.predicted} "
         f"before healing{_of(best)}, {_in_brief(best.memory.over(whole.memory), 'peak memory')}"
         f"{_end(best, limits)}"
         f"{' My model itself is beyond the limits.' if limits.violation(whole) else ''}"
@@ -144,7 +166,7 @@ def nothing_fits(
 ) -> str:
     """The sentence that names the nearest option and the limits to raise: any one limit, or all limits `together`."""
     times = [name for name in limits.given if name.endswith("token_ms")]
-    figures = [f"{nearest.latency} ms", *(f"{rounded(nearest.value(name), 4)} {UNITS[name]}" for name in times)]
+    figures = [f"{nearest.latency} ms", *(f"{nearest.figure(name)} {UNITS[name]}" for name in times)]
     units = {"memory_mb": "MB"}  # the others are in ms
     raised = [f"the {NAMES[move.limit]} limit to {plain(move.to)} {units.get(move.limit, 'ms')}" for move in moves]
     words = _listed(raised, "and" if together else "or")
@@ -182,8 +204,8 @@ def _percent(ratio: Ratio) -> str:
 
 
 def _in_brief(ratio: Ratio, name: str) -> str:
-    """The ratio as `latency 4.1 ± 1.2 % lower`, or `same latency (± 2.3 %)` if the interval contains 1."""
-    is_same = ratio.spread is not None and not (ratio.above or ratio.below)
+    """The ratio as `latency 4.1 ± 1.2 % lower`, or `same latency (± 2.3 %)` if a narrow interval contains 1."""
+    is_same = ratio.spread is not None and not (ratio.above or ratio.below or ratio.unsure(name))
     return f"same {name} ({ratio.change[1]})" if is_same else ratio.in_percent(name)
 
 
@@ -196,13 +218,16 @@ def _by(best: Option, baseline: Option, change: Ratio) -> str:
     return f", {_percent(change)}"
 
 
-def _begin(limits: OptionLimits) -> str:
+def _begin(best: Option, limits: OptionLimits) -> str:
+    return f"{within(limits)}, {best.conditions}"
+
+
+def within(limits: OptionLimits) -> str:
     return f"Within {limits}" if str(limits) else "Without limits"
 
 
 def _end(best: Option, limits: OptionLimits) -> str:
-    beyond = limits.latency_ms is not None and best.latency.high > limits.latency_ms
-    return ". The interval of its latency reaches beyond the limit." if beyond else "."
+    return f". It takes {measured(best, limits)}."
 
 
 def _reaches(best: Option) -> str:

@@ -338,6 +338,7 @@ def _view(device: Device, leased: int, now: datetime) -> DeviceView:
         ),
         leased=leased,
         measuring_share=min(1.0, device.measuring_s / device.busy_s) if device.busy_s > 0 else None,
+        conditions=device.conditions,
         quarantine=device.quarantine,
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import cast
 
-from sqlalchemy import Double, Table, bindparam, func, or_, select, update
+from sqlalchemy import Double, Table, Text, bindparam, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from edgefront.core.common.states import DeviceState, LaunchState
@@ -111,9 +111,10 @@ _SET_FACTS = (
 _INSTANCES = update(_DEVICES).where(_DEVICES.c.id == bindparam("device")).values(instances=bindparam("found"))
 _WORKED = PreparedStatement(
     _SEEN.values(
-        reported_at=func.coalesce(bindparam("result_at", type_=UtcDateTime), _DEVICES.c.reported_at),
+        reported_at=bindparam("now", type_=UtcDateTime),
         busy_s=_DEVICES.c.busy_s + bindparam("busy", type_=Double),
         measuring_s=_DEVICES.c.measuring_s + bindparam("spent", type_=Double),
+        conditions=bindparam("conditions", type_=Text),
     )
 )
 
@@ -147,8 +148,8 @@ def seen(session: Session, device_id: str, now: datetime) -> None:
 
 
 def worked(
-    session: Session, device_id: str, now: datetime, busy_s: float, measuring_s: float, *, has_result: bool
+    session: Session, device_id: str, now: datetime, busy_s: float, measuring_s: float, conditions: str | None
 ) -> None:
-    """Sets the times of a device's latest request and result, and adds to the device's working times (s)."""
-    values = {"device": device_id, "now": now, "busy": busy_s, "spent": measuring_s}
-    _WORKED.run(session, {**values, "result_at": now if has_result else None})
+    """Sets the time of a device's latest result and its disturbed conditions, and adds to the working times (s)."""
+    values = {"device": device_id, "now": now, "busy": busy_s, "spent": measuring_s, "conditions": conditions}
+    _WORKED.run(session, values)

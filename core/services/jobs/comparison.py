@@ -43,7 +43,7 @@ def summary_of(points: Sequence[Point], baseline: Baseline | None, target: Targe
         return ""
     own = starts_from_model(request)
     if target.state == TargetState.BASELINES and not points:
-        return f"No frontier yet: {'my model is' if own else 'the stock models are'} measured before the search begins."
+        return f"No frontier yet: {'my model is' if own else 'the baseline is'} measured before the search begins."
     return summary(rows_of(points), baseline, target.proxy, _half_widths(points), own=own)
 
 

@@ -24,7 +24,7 @@ from edgefront.core.common.states import (
 )
 from edgefront.core.common.units import MB, plain, rounded
 from edgefront.core.measurement.protocol import LATENCY_NAMES
-from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms, is_decided
+from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms
 from edgefront.core.schemas.jobs import Limits
 from edgefront.core.search.pareto.frontier import Dominance, hypervolume
 from edgefront.core.services import event_log
@@ -119,7 +119,7 @@ def needs_launch(candidate: Candidate, measurement: Measurement, variance: Launc
     if candidate.role != CandidateRole.BASELINE or _is_too_large(measurement, limits):
         return False
     times = [(time, limit) for _, time, limit in _limited_times(measurement, limits)]
-    near = [pair for pair in times if not is_decided(*pair, measurement.launches, variance)]
+    near = [pair for pair in times if not measurement.log_launches.decides(*pair, variance)]
     return bool(near) and all(time <= limit for time, limit in times if (time, limit) not in near)
 
 
@@ -142,10 +142,12 @@ def _apply_result(
     beyond = _beyond(measurement, LIMITS.read(target.limits)) if is_measured else ""
     candidate.state = CandidateState.OUT_OF_BOUNDS if beyond else CandidateState(measurement.state)
     candidate.reason = (beyond or None) if is_measured else measurement.reason
-    latency_ms, spread = measurement.latency_ms, measurement.log_launches
-    candidate.latency_half_width_ms = None if latency_ms is None else half_width_ms(latency_ms, spread, variance)
     for name in candidate_queries.COPIED:
         setattr(candidate, name, getattr(measurement, name))
+    for name in candidate_queries.HALF_WIDTHS:
+        time = getattr(measurement, name.replace("half_width_", ""))
+        half = None if time is None else half_width_ms(time, measurement.log_launches, variance)
+        setattr(candidate, name, half)
     candidate.marked = marked
     if was_waiting:
         target.settled += 1

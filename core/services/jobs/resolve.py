@@ -125,7 +125,8 @@ def _variants(target: TargetRequest) -> Iterator[TargetRequest]:
     for protocol in protocols:  # named like `pi llamacpp q8_0` or `pi llamacpp q8_0, cache f16`
         cache = f", cache {protocol.kv_cache}" if len(caches) > 1 and protocol.kv_cache else ""
         device = target.name or target.device or target.device_class or ""
-        name = f"{device} {protocol.runtime} {format_of(protocol)}{cache}"
+        threads = f", {protocol.threads} threads" if protocol.threads > 1 else ""
+        name = f"{device} {protocol.runtime} {format_of(protocol)}{cache}{threads}"
         yield target.model_copy(update={"protocol": protocol, "variants": None, "name": name.strip()})
 
 

@@ -283,7 +283,7 @@ def check_search(job: ResolvedJob, target: TargetRequest, index: int) -> None:
             f"baseline_layers: the number of depths must be 1 to {MAX_BASELINES}, not {len(baselines)}",
             field="baseline_layers",
             value=request.baseline_layers,
-            allowed="depths of the stock model; absent: every depth of the space",
+            allowed="depths of the baseline; absent: every depth of the space",
         )
     with within("targets", index, "protocol"):
         for baseline in baselines:

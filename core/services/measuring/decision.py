@@ -38,6 +38,8 @@ from edgefront.core.store.sql import Document
 
 LAUNCH_ATTEMPTS = 3
 """Number of deaths of the child process (or of the agent during the launch) after which a launch has failed."""
+MAX_MARK = 400
+"""Maximum number of characters of the agent's note on conditions in a launch's mark."""
 MAX_IMPLAUSIBLE, MAX_INFEASIBLE = 3, 2
 """Number of implausible or infeasible launches of one measurement that end the measurement."""
 _MAX_ENDED = {

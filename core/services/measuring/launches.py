@@ -24,7 +24,7 @@ from edgefront.core.services.fleet import instances
 from edgefront.core.services.fleet import queries as device_queries
 from edgefront.core.services.fleet.capability import device_keys, mark_unsupported, runnable
 from edgefront.core.services.fleet.devices import own_device
-from edgefront.core.services.measuring.decision import ReportDecision, charged, evaluate_report
+from edgefront.core.services.measuring.decision import MAX_MARK, ReportDecision, charged, evaluate_report
 from edgefront.core.services.measuring.leases import seen
 from edgefront.core.services.measuring.queries import launches as launch_queries
 from edgefront.core.services.measuring.queries.launches import LaunchRow
@@ -207,7 +207,11 @@ def report(session: Session, device_id: str, request: ReportRequest, now: dateti
         written.append(_row(launch, report, decision, device.id, longest[launch.id], now) | {"busy_s": busy_s * share})
     launch_queries.write(session, written)
     measuring_s = sum(min(report.result.measuring_s, longest[launch.id]) for launch, report, _ in counted)
-    device_queries.worked(session, device_id, now, busy_s, measuring_s, has_result=bool(counted))
+    if counted:
+        conditions = counted[-1][1].result.conditions
+        device_queries.worked(session, device_id, now, busy_s, measuring_s, conditions and conditions[:MAX_MARK])
+    else:
+        device_queries.seen(session, device_id, now)
     for target_id in {launch.target_id for launch, _, _ in counted}:
         enqueue(session, tasks.PROCESS_RESULTS, target_id=target_id)
     return ReportResponse(receipts=tuple(receipts))

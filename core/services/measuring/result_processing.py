@@ -32,10 +32,9 @@ from edgefront.core.common.states import (
     MeasurementState,
     Purpose,
 )
-from edgefront.core.measurement.figures import aggregate_figures, medians_ms
+from edgefront.core.measurement.figures import aggregate_figures, launches_of
 from edgefront.core.measurement.plausible import STARTED_LATE_S
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.measurement.statistics import LogLaunches
 from edgefront.core.schemas.jobs import NO_LIMITS
 from edgefront.core.services import tasks
 from edgefront.core.services.event_log import Entry
@@ -43,7 +42,7 @@ from edgefront.core.services.jobs import frontier
 from edgefront.core.services.jobs.progress import has_next_step
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring import anchors, quarantine
-from edgefront.core.services.measuring.decision import Decision, Evidence, decide, refusals
+from edgefront.core.services.measuring.decision import MAX_MARK, Decision, Evidence, decide, refusals
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import measurements as measurement_queries
 from edgefront.core.services.measuring.queries.launches import LaunchRow
@@ -56,8 +55,6 @@ BATCH = 200
 """Maximum number of launches that one transaction processes."""
 MAX_REPEATED = 3
 """Maximum number of launches of a measurement whose launches differ, or whose single launch decides on a limit."""
-MAX_MARK = 400
-"""Maximum number of characters of the agent's note on conditions in a launch's mark."""
 
 
 def process(session: Session, target_id: str | None, now: datetime) -> bool:
@@ -343,14 +340,11 @@ def store_figures(measurement: Measurement, results: Sequence[LaunchResult], now
     Args:
         results: results of all done launches of the measurement (at least one), oldest first.
     """
-    generates = any(result.generation is not None for result in results)
-    asked = measurement.protocol if generates else {"new_tokens": 0, "batch": 0}
-    logs = LogLaunches.of(medians_ms(results))
+    scatter = launches_of(results)
     measurement.state = MeasurementState.MEASURED
     measurement.reason = None
-    measurement.launches = logs.count
-    measurement.log_mean = logs.mean
-    measurement.log_m2 = logs.sum_squares
+    measurement.launches = scatter.count
+    measurement.log_m2 = scatter.sum_squares
     measurement.measured_at = now
-    for name, value in aggregate_figures(results, asked["new_tokens"] * asked["batch"]).items():
+    for name, value in aggregate_figures(results, measurement.protocol["batch"]).items():
         setattr(measurement, name, value)

@@ -3,9 +3,10 @@
 1. A candidate is uncertain if the 95 % interval of the latency is wider than the protocol's precision, and the
    candidate is on the frontier, or would be with the lower end of the interval. Uncertain candidates and baselines get
    further launches.
-2. If the goal is the best model within limits, only the best model and the largest stock model within the limits get
-   further launches, at least two launches each.
-3. Then models that a single launch put just beyond the limits get a second launch.
+2. If the goal is the best model within limits, only the best model and its baseline (the largest stock model within
+   the limits, or the user's model) get further launches: at least two each, made in turns, so that their ratio is that
+   of one time.
+3. Then better models that a single launch put near the limits, but beyond them, get a second launch.
 4. If the best model is found beyond the limits, the target returns to the search.
 """
 
@@ -21,6 +22,7 @@ from sqlalchemy.orm import Session, aliased
 from edgefront.core.common.states import (
     ACTIVE_TARGETS,
     LIVE_LAUNCHES,
+    MEASURED_CANDIDATES,
     CandidateRole,
     CandidateState,
     Goal,
@@ -29,14 +31,14 @@ from edgefront.core.common.states import (
     TargetState,
 )
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms, relative_half_width
+from edgefront.core.measurement.statistics import DECISIVE, LaunchVariance, relative_half_width
 from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.search.depths import MAX_DEPTHS_AT_END, next_depths
 from edgefront.core.search.interface import Incumbent
 from edgefront.core.search.pareto.frontier import Dominance
 from edgefront.core.services import tasks
 from edgefront.core.services.jobs import frontier as frontier_queries
-from edgefront.core.services.jobs.comparison import depth_of
+from edgefront.core.services.jobs.comparison import depth_of, starts_from_model
 from edgefront.core.services.jobs.frontier import dominance_of
 from edgefront.core.services.jobs.incumbents import best_of_job, bits_of, has_one_answer, incumbent_of, target_ahead
 from edgefront.core.services.jobs.progress import refinement_budget
@@ -47,6 +49,7 @@ from edgefront.core.services.jobs.resolved import ResolvedJob, SearchPlan
 from edgefront.core.services.jobs.transitions import change_state, end_target
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import measurements as measurement_queries
+from edgefront.core.services.measuring.queries.measurements import SAME_TIME
 from edgefront.core.services.quality import laws
 from edgefront.core.services.search import snapshots
 from edgefront.core.services.search.computing import MORE, WAIT, ComputeStep, Step
@@ -57,8 +60,8 @@ from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Tar
 
 SPREAD_UNKNOWN = 2
 """Number of launches of each frontier point while the scatter of launches is unknown."""
-MOST_EXCLUDED, EXCLUDED_LAUNCHES = 4, 2
-"""Number of models just beyond the limits that get further launches, and the total launches of each."""
+MOST_EXCLUDED = 12
+"""Maximum number of models just beyond the limits that get a second launch."""
 DISTURBED = 0.75
 """Lowest share of launches in disturbed conditions that the target's note mentions."""
 
@@ -105,10 +108,23 @@ def uncertain(session: Session, target: Target, most: int | None = None) -> list
     request = JOB_REQUEST.read_or(job.request, None)
     if request is not None and request.goal == Goal.BEST_WITHIN_LIMITS:
         factors = {1: 1.0} | factors  # an answer needs two launches
-        answer = candidate_queries.best_within_limits(session, target.id)
-        stock = candidate_queries.measured_baselines(session, target.id)
-        only = [row.id for row in (answer, *stock[-1:]) if row is not None]
+        pair = _answer_and_baseline(session, request, target)
+        since = max([job.created_at, *(row.measured_at for row in pair if row.measured_at is not None)]) - SAME_TIME
+        if any(row.measured_at is None or row.measured_at < since for row in pair):
+            return [str(row.measurement_id) for _ in range(DECISIVE) for row in pair][:most]
+        only = [row.id for row in pair]
     return _refinable(session, target.id, factors, dominance_of(job), only)[:most]
+
+
+def _answer_and_baseline(session: Session, request: JobRequest, target: Target) -> list[Candidate]:
+    """Returns the best model within the limits and its baseline: the user's model within the limits or not, or the
+    largest stock model within them.
+    """
+    answer = candidate_queries.best_within_limits(session, target.id)
+    states = MEASURED_CANDIDATES if starts_from_model(request) else (CandidateState.MEASURED,)
+    stock = [row for row in candidate_queries.baselines(session, target.id) if row.state in states]
+    baseline = max(stock, key=lambda row: row.decoder_parameters, default=None)
+    return [row for row in (answer, baseline) if row is not None]
 
 
 def optimism(protocol: MeasurementProtocol, variance: LaunchVariance) -> dict[int, float]:
@@ -116,11 +132,10 @@ def optimism(protocol: MeasurementProtocol, variance: LaunchVariance) -> dict[in
     factors: dict[int, float] = {}
     for number in range(1, protocol.max_launches):
         half = relative_half_width(number, variance)
-        width = half_width_ms(1.0, number, variance)
-        if half is None or width is None:
+        if half is None:
             if number < SPREAD_UNKNOWN:
                 factors[number] = 1.0
-        elif width > protocol.precision:
+        elif math.sinh(half) > protocol.precision:
             factors[number] = math.exp(-half)
     return factors
 
@@ -175,7 +190,7 @@ def _refinable(
         .join(Candidate, Candidate.measurement_id == Measurement.id)
         .where(
             Candidate.target_id == target_id,
-            Candidate.state == CandidateState.MEASURED,
+            Candidate.state.in_(MEASURED_CANDIDATES if only else (CandidateState.MEASURED,)),
             Measurement.launches.in_(optimism),
             or_(comes_first, ~dominated.exists()),
             ~coming.exists(),
@@ -219,7 +234,7 @@ def _excluded_once(session: Session, request: JobRequest, target: Target) -> lis
     return [
         id_
         for id_ in ids
-        if counts[id_].total() - counts[id_][LaunchState.CANCELLED] < EXCLUDED_LAUNCHES
+        if counts[id_].total() - counts[id_][LaunchState.CANCELLED] < DECISIVE
         and not any(counts[id_][state] for state in LIVE_LAUNCHES)
     ]
 

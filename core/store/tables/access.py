@@ -99,6 +99,7 @@ class Device(Base):
     busy_s: Mapped[float] = mapped_column(default=0.0)
     measuring_s: Mapped[float] = mapped_column(default=0.0)
     instances: Mapped[dict[str, Any] | None] = mapped_column(Json)  # processes of the device's agent
+    conditions: Mapped[str | None] = mapped_column(Text)  # disturbed conditions of its latest launch
     quarantine: Mapped[str | None] = mapped_column(Text)  # reason why the device gets no launches
     failing: Mapped[list[str] | None] = mapped_column(Json)  # ids of measurements that failed here
     trusted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # start of the anchor history that counts

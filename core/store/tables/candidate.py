@@ -69,6 +69,8 @@ class Candidate(FigureColumns, Base):
     reason: Mapped[str | None] = mapped_column(Text)
     # These columns and the figures are copied from the measurement when reports are processed; lists need no join.
     latency_half_width_ms: Mapped[float | None]
+    first_token_half_width_ms: Mapped[float | None]
+    token_half_width_ms: Mapped[float | None]
     launches: Mapped[int] = mapped_column(default=0)
     marked: Mapped[bool] = mapped_column(default=False, server_default=false())  # whether a launch has a mark
     on_frontier: Mapped[bool] = mapped_column(default=False)

@@ -23,6 +23,7 @@ class FigureColumns:
         first_token_ms: Mapped[float | None]
         token_ms: Mapped[float | None]
         total_ms: Mapped[float | None]
+        waited_share: Mapped[float | None]
 
 
 for _name in MEASURED:
@@ -60,14 +61,13 @@ class Measurement(FigureColumns, Base):
     state: Mapped[MeasurementState] = mapped_column(state_type(MeasurementState, 12))
     reason: Mapped[str | None] = mapped_column(Text)  # reason why the result is missing or not confirmed
     launches: Mapped[int] = mapped_column(default=0)  # number of done launches
-    log_mean: Mapped[float | None]  # mean of the launches' log medians
-    log_m2: Mapped[float | None]  # sum of squared deviations from `log_mean`, pooled over the device for the interval
+    log_m2: Mapped[float | None]  # squared deviations of the launches' log medians, pooled over the device
     measured_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
     @property
     def log_launches(self) -> LogLaunches:
-        """Number, mean and squared deviations of the log medians of the done launches."""
-        return LogLaunches(self.launches, self.log_mean or 0.0, self.log_m2 or 0.0)
+        """Scatter of the log medians of the done launches."""
+        return LogLaunches(self.launches, self.log_m2 or 0.0, self.waited_share or 0.0)
 
 
 # Literals for queries, because a prepared statement's plan cannot use a partial index for a parameter.

@@ -12,7 +12,7 @@ from edgefront.cli.commands.options import JobId, LimitOptions
 from edgefront.cli.session import Session
 from edgefront.core.common.errors import NotFound
 from edgefront.core.common.validation import one_of
-from edgefront.show.output import MARKED, NONE, megabytes, millions, milliseconds, times
+from edgefront.show.output import MARKED, NONE, change, megabytes, millions, milliseconds, times
 from edgefront.show.table import Table
 
 
@@ -73,9 +73,9 @@ def compare(
                     continue
                 first = model.entries[0] if index else None
                 latency = milliseconds(entry.latency_ms, entry.latency_half_width_ms)
-                latency += "" if first is None else f" ({entry.latency_ms / first.latency_ms - 1:+.0%})"
+                latency += "" if first is None else f" ({change(entry.latency_ms / first.latency_ms)})"
                 memory = megabytes(entry.memory_bytes)
-                memory += "" if first is None else f" ({entry.memory_bytes / first.memory_bytes - 1:+.0%})"
+                memory += "" if first is None else f" ({change(entry.memory_bytes / first.memory_bytes)})"
                 cells += [f"≈ {latency}" if entry.predicted else latency, memory]
             table.add_row(model.digest[:10], millions(model.decoder_parameters), median_quality(model), *cells)
         session.out.print(table)

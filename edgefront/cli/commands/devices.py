@@ -179,10 +179,12 @@ def reenrol(
 
 
 def state_in_words(device: DeviceView) -> str:
-    """Returns the device's state, such as `active, offline`, `draining` or `active, in quarantine`."""
+    """Returns the device's state, such as `active, offline`, `active, busy` or `active, in quarantine`."""
     words = [str(device.state)]
     if not device.online and device.state != DeviceState.REVOKED:
         words.append("offline")
+    elif device.conditions is not None:
+        words.append("busy")
     if device.quarantine is not None:
         words.append("in quarantine")
     return ", ".join(words)

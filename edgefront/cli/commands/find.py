@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -25,8 +26,9 @@ from edgefront.core.common.number_formats import WeightFormat
 from edgefront.core.measurement.runtimes import Runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from edgefront.core.schemas.agent import DeviceFacts
     from edgefront.core.schemas.jobs import JobRequest, JobView
 
 
@@ -102,7 +104,10 @@ def find(
             "--published llamacpp and onnxruntime, as far as the device has them."
         ),
     ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of a pass. Default: 1.")] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, help="Threads of a pass. Default: 1; --published on this machine: 1 and all cores."),
+    ] = None,
     measurement: ProtocolOptions = ProtocolOptions(),
     space: SpaceOptions = SpaceOptions(),
     training: TrainingBudgetOptions = TrainingBudgetOptions(),
@@ -153,9 +158,11 @@ def find(
     protocol |= ({} if threads is None else {"threads": threads}) | device_protocol
     common: dict[str, Any] = {"budget": {"candidates": candidates, "minutes": minutes}, "seed": seed}
     if published.published:
-        runtimes = runtimes or _installed_runtimes(session, target)
+        facts = _facts_of(session, target)
+        runtimes = runtimes or _installed_runtimes(facts)
+        counts = [protocol["threads"]] if "threads" in protocol else _thread_counts(facts)
         request = requests.published_request(
-            [{**target, "protocol": protocol, "limits": limits}],
+            [{**target, "protocol": {**protocol, "threads": count}, "limits": limits} for count in counts],
             published=published.request,
             variants={"runtimes": list(dict.fromkeys(runtimes)), **published.variants},
             **common,
@@ -228,14 +235,23 @@ def _check_kind(
     raise InvalidInput(f"--{option} is of a search {kind}", field=option, allowed=allowed)
 
 
-def _installed_runtimes(session: Session, target: Mapping[str, Any]) -> list[str]:
-    """Returns those of llama.cpp and ONNX Runtime that the device, or any device of the class, has installed."""
-    installed = {
-        runtime.runtime
+def _facts_of(session: Session, target: Mapping[str, Any]) -> list[DeviceFacts]:
+    """Returns the facts of the device, or of all devices of the class."""
+    return [
+        device.facts
         for device in session.client.devices.list()
         if target.get("device") in (device.id, device.name) or target.get("device_class") == device.device_class
-        for runtime in device.facts.runtimes
-    }
+    ]
+
+
+def _thread_counts(facts: Iterable[DeviceFacts]) -> list[int]:
+    """Returns 1, and all cores if this machine is the device: models that need them are measured with all cores."""
+    return sorted({1, *(each.cores for each in facts if each.hostname == socket.gethostname())})
+
+
+def _installed_runtimes(facts: Iterable[DeviceFacts]) -> list[str]:
+    """Returns those of llama.cpp and ONNX Runtime that one of the devices has installed."""
+    installed = {runtime.runtime for each in facts for runtime in each.runtimes}
     return [name for name in ("llamacpp", "onnxruntime") if name in installed] or ["onnxruntime"]
 
 

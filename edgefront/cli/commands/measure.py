@@ -196,7 +196,6 @@ def _note(session: Session, measured: Measured, contexts: Sequence[Measured] = (
         f"{protocol.logits}{numbers}"
         + (f", key/value cache {protocol.kv_cache}" if protocol.kv_cache else "")
         + f"; {passes} {kind} in {len(measured.launches)} launch(es), memory by the {memory['method']} method"
-        + ("" if len(measured.launches) > 1 else "; an interval needs two launches or more")
     )
     for each in contexts or (measured,):
         if (conditions := each.bad_conditions()) is not None:

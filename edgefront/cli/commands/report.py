@@ -85,7 +85,8 @@ def verify_report(
         (measured,) = measure.run(subject.architecture, [protocol], launches=launches, seed=0)
         machines = verify.compare_machines(read, subject, hardware(), measured)
     figures = verify.compare(subject.figures, measured, read.job.request.epsilon)
-    sentence = verify.verdict(figures, machines)
+    standings = verify.standings_in_words(figures, subject.limits)
+    sentence = verify.verdict(figures, machines, standings)
     conditions = verify.bad_conditions(subject, measured)
     agrees = all(figure.agrees for figure in figures)
 

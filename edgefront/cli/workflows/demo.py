@@ -104,7 +104,7 @@ class Demo:
             if self.ending.wait(0.25):
                 raise KeyboardInterrupt
         began = time.monotonic()
-        self._say(f"Measuring {STOCK_LAYERS} layers of the stock model, SmolLM2: its figures are the limits")
+        self._say(f"Measuring {STOCK_LAYERS} layers of the baseline, SmolLM2: its figures are the limits")
         stock = self._search(stock_request(minutes=minutes * _STOCK_SHARE))
         limits = [limits_of(self.client.frontier(stock.id, target=target.id)) for target in stock.targets]
         budget = f"{TRAIN_TOKENS / 1e9:g} billion tokens"
@@ -192,7 +192,7 @@ def stock_request(*, minutes: float) -> JobRequest:
     return checked(
         JobRequest,
         {
-            "name": "demo: the stock model",
+            "name": "demo: the baseline",
             "space": {"name": SPACE, "narrow": NARROW},
             "targets": _targets(),
             "algorithm": {"name": "random", "settings": {"population": 1}},
@@ -205,7 +205,7 @@ def stock_request(*, minutes: float) -> JobRequest:
 def limits_of(frontier: FrontierView) -> dict[str, float]:
     """Returns limits: latency and memory of the frontier's stock (default) model, plus a margin."""
     if not frontier.baseline or not frontier.baseline[0].latency_ms:
-        raise EdgefrontError(f"{frontier.target}: the stock model could not be measured; give --minutes more")
+        raise EdgefrontError(f"{frontier.target}: the baseline could not be measured; give --minutes more")
     stock = frontier.baseline[0]
     latency, half = stock.latency_ms or 0.0, stock.latency_half_width_ms or 0.0
     memory = (stock.memory_bytes or 0) / MB

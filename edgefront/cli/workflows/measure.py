@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import MeasurementError
 from edgefront.core.common.processes.folders import work_folder
 from edgefront.core.common.states import LaunchOutcome
-from edgefront.core.measurement.figures import FIGURES, aggregate_figures
+from edgefront.core.measurement.figures import FIGURES, aggregate_figures, launches_of
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.record import LaunchResult, PeakMemory
 from edgefront.core.measurement.runtimes import Runtime
-from edgefront.core.measurement.statistics import LaunchVariance, LogLaunches, half_width_ms, p90
+from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms
 from edgefront.core.training.evaluation.given_model import architecture_of, is_gguf
 
 if TYPE_CHECKING:
@@ -51,12 +50,11 @@ class Measured:
 
     def report(self) -> dict[str, Any]:
         """Returns the result as JSON of `edgefront measure --json`; times in ms, memory in bytes."""
-        latencies = [launch.latency for launch in self.launches if launch.latency is not None]
-        latency_ms, latency_half_width_ms = median_of_launches([latency.samples_ms for latency in latencies])
+        figures = aggregate_figures(self.launches, self.protocol.batch)
         return self._subject() | {
-            "latency_ms": latency_ms,
-            "latency_half_width_ms": latency_half_width_ms,
-            "latency_p90_ms": p90([sample for latency in latencies for sample in latency.samples_ms]),
+            "latency_ms": figures["latency_ms"],
+            "latency_half_width_ms": self._half_width(figures["latency_ms"]),
+            "latency_p90_ms": figures["latency_p90_ms"],
             **({"generation": self.generation()} if self.protocol.mode == "generate" else {}),
             "memory": self._memory().model_dump(mode="json"),
             "protocol": self.protocol.model_dump(mode="json"),
@@ -100,13 +98,17 @@ class Measured:
     def generation(self) -> dict[str, float | str | None]:
         """Returns figures of generations: times with half of their 95 % intervals, tokens/s, and energy per token."""
         figures: dict[str, float | str | None] = {}
-        generations = [launch.generation for launch in self.launches if launch.generation is not None]
-        for name in ("first_token", "token", "total"):
-            samples = [getattr(generation, f"{name}_ms") for generation in generations]
-            figures[f"{name}_ms"], figures[f"{name}_half_width_ms"] = median_of_launches(samples)
-        aggregates = aggregate_figures(self.launches, self.protocol.new_tokens * self.protocol.batch)
-        others = {name: aggregates[name] for name in aggregates if FIGURES[name].of_generations and name not in figures}
-        return figures | others | {"energy": generations[-1].energy}
+        for name, value in aggregate_figures(self.launches, self.protocol.batch).items():
+            if FIGURES[name].of_generations:
+                figures[name] = value
+                if name.endswith("_ms"):
+                    figures[name.replace("_ms", "_half_width_ms")] = self._half_width(value)
+        last = self.launches[-1].generation
+        return figures | {"energy": "" if last is None else last.energy}
+
+    def _half_width(self, time_ms: float | None) -> float | None:
+        """Returns half of the 95 % interval of a time, in which another launch will lie, in ms."""
+        return None if time_ms is None else half_width_ms(time_ms, launches_of(self.launches), LaunchVariance())
 
     def _memory(self) -> PeakMemory:
         """Returns the peak memory, split by kind, of the launch with the median peak (the kinds add up to the peak)."""
@@ -114,18 +116,6 @@ class Measured:
             (launch.memory for launch in self.launches if launch.memory), key=lambda item: item.peak_bytes
         )
         return readings[(len(readings) - 1) // 2]
-
-
-def median_of_launches(samples_ms: Iterable[Sequence[float]]) -> tuple[float, float | None]:
-    """Returns the median of the launches' medians, and half of its 95 % interval (None for one launch), in ms."""
-    medians = [median(samples) for samples in samples_ms]
-    return median(medians), half_width_ms(median(medians), len(medians), launch_variance(medians))
-
-
-def launch_variance(medians_ms: Sequence[float]) -> LaunchVariance:
-    """Returns the variance between launches, computed from these launches' medians only, without clipping outliers."""
-    spread = LogLaunches.of(medians_ms)
-    return LaunchVariance(spread.sum_squares, spread.count - 1)
 
 
 def time_limit_s(subject: Architecture | Path, protocol: MeasurementProtocol) -> float:

@@ -194,7 +194,8 @@ def _answers(report: Report, pictures: Mapping[str, str]) -> Iterator[str]:
         if view.note:
             yield _paragraph(view.note, "notice")
         rows = published.choice_rows(view)
-        yield _scrolling(published.choices_table(rows, view.score.partition(":")[2])._repr_html_())
+        table = published.choices_table(rows, view.score.partition(":")[2], view.standings)
+        yield _scrolling(table._repr_html_())
         yield from map(_soft, published.notes(view))
         if view.own is not None:
             yield _soft(f"{view.own.sentence} {view.own.command}")

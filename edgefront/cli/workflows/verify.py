@@ -6,25 +6,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log, log1p
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from edgefront.cli.workflows.measure import Measured, launch_variance
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import InvalidInput, NotFound, TooLarge
-from edgefront.core.common.units import MB
+from edgefront.core.common.units import MB, plain
 from edgefront.core.common.validation import checked, existing, invalid_input, printable
+from edgefront.core.measurement.figures import aggregate_figures, launches_of
 from edgefront.core.measurement.record import Milliseconds
-from edgefront.core.measurement.statistics import relative_half_width
+from edgefront.core.measurement.statistics import LaunchVariance, standing
 from edgefront.core.schemas.candidates import CandidateView
-from edgefront.core.schemas.jobs import TargetView
+from edgefront.core.schemas.jobs import Limits, TargetView
 from edgefront.core.schemas.messages import View
 from edgefront.core.schemas.reports import MAX_REPORT_BYTES, Report
-from edgefront.core.search.pareto.options import MEMORY_SPREAD, Figure, Ratio
+from edgefront.core.search.pareto.options import MEMORY_SPREAD, UNITS, Figure, LimitName, OptionLimits, Ratio
 
 if TYPE_CHECKING:
+    from edgefront.cli.workflows.measure import Measured
     from edgefront.core.measurement.record import Fact
     from edgefront.core.schemas.agent import DeviceFacts
 
@@ -51,13 +51,18 @@ def read_report(path: Path) -> Report:
     )
 
 
+HalfWidth = Annotated[float, Field(ge=0, le=4 * 3.6e6, allow_inf_nan=False)]
+
+
 class ReportedFigures(View):
     """The reported latency, memory and other figures of the recommended model, checked for possible values."""
 
     latency_ms: Milliseconds
-    latency_half_width_ms: Annotated[float, Field(ge=0, le=3.6e6, allow_inf_nan=False)] | None
+    latency_half_width_ms: HalfWidth
     first_token_ms: Milliseconds | None
+    first_token_half_width_ms: HalfWidth | None
     token_ms: Milliseconds | None
+    token_half_width_ms: HalfWidth | None
     memory_bytes: Annotated[int, Field(ge=1, le=1 << 50)]
     launches: Annotated[int, Field(ge=1, le=1_000_000)]
 
@@ -70,6 +75,8 @@ class Subject:
     candidate: CandidateView
     architecture: Architecture
     figures: ReportedFigures
+    limits: Limits
+    """The limits of the report's answer."""
 
 
 def subject_of(report: Report, target: str | None) -> Subject:
@@ -94,7 +101,11 @@ def subject_of(report: Report, target: str | None) -> Subject:
             allowed=architecture.digest,
         )
     figures = checked(ReportedFigures, candidate.model_dump(include=set(ReportedFigures.model_fields)))
-    return Subject(target_view, candidate, architecture, figures)
+    answers = [(view.limits, view.recommended) for view in (each.recommendation for each in report.targets)]
+    for view in () if report.choices is None else report.choices.every:
+        answers.append((view.limits, None if view.recommended is None else view.recommended.candidate))
+    limits = next(limits for limits, recommended in answers if recommended == candidate)
+    return Subject(target_view, candidate, architecture, figures, limits)
 
 
 @dataclass(frozen=True)
@@ -102,20 +113,21 @@ class FigureComparison:
     """A figure of the report (latency, memory …), and the same figure measured on this machine."""
 
     name: str
-    unit: str
-    reported: float
-    here: float
+    limit: LimitName
+    """The limit that bounds the figure, whose unit it has."""
+    reported: Figure
+    here: Figure
     ratio: Ratio
     """Ratio of this machine's figure to the reported figure, with its 95 % interval."""
     agrees: bool
 
     def to_json(self) -> dict[str, Any]:
         """Returns the figure's entry in the JSON of `edgefront report verify --json`, in milliseconds or bytes."""
-        factor = MB if self.unit == "MB" else 1
+        factor = MB if self.limit == "memory_mb" else 1
         return {
             "figure": self.name,
-            "reported": factor * self.reported,
-            "here": factor * self.here,
+            "reported": factor * self.reported.value,
+            "here": factor * self.here.value,
             "ratio": self.ratio.value,
             "ratio_low": self.ratio.low,
             "ratio_high": self.ratio.high,
@@ -126,48 +138,51 @@ class FigureComparison:
 def compare(figures: ReportedFigures, measured: Measured, epsilon: float) -> list[FigureComparison]:
     """Compares each reported figure with the launches on this machine (two or more). Two figures agree unless their
     intervals show a difference above `epsilon`, the relative difference that the job ignores.
-
-    A reported time without an interval is assumed to vary as much as the launches on this machine.
     """
-    times: dict[str, tuple[float | None, float | None, list[float]]] = {
-        "latency": (
-            figures.latency_ms,
-            figures.latency_half_width_ms,
-            [median(launch.timed.samples_ms) for launch in measured.launches],
-        )
-    }
-    generations = [launch.generation for launch in measured.launches if launch.generation is not None]
-    if generations:
-        times["first token"] = figures.first_token_ms, None, [median(each.first_token_ms) for each in generations]
-        times["further token"] = figures.token_ms, None, [median(each.token_ms) for each in generations]
+    times = aggregate_figures(measured.launches, measured.protocol.batch)
+    spread = launches_of(measured.launches).half_width(LaunchVariance())
     comparisons = []
-    for name, (reported_ms, half_width_ms, medians) in times.items():
-        if reported_ms is None:
+    names: dict[LimitName, str] = {
+        "latency_ms": "latency",
+        "first_token_ms": "first token",
+        "token_ms": "further token",
+    }
+    for limit, name in names.items():
+        reported_ms, here_ms = getattr(figures, limit), times[limit]
+        if reported_ms is None or here_ms is None:
             continue
-        variance = launch_variance(medians)
-        reported = Figure.plus_minus(reported_ms, half_width_ms)
-        if half_width_ms is None:
-            reported = Figure(reported_ms, relative_half_width(figures.launches, variance))
-        here = Figure(median(medians), relative_half_width(len(medians), variance))
-        comparisons.append(_compare_figure(name, "ms", reported, here, epsilon))
+        reported = Figure.plus_minus(reported_ms, getattr(figures, limit.replace("_ms", "_half_width_ms")))
+        comparisons.append(_compare_figure(name, limit, reported, Figure(here_ms, spread), epsilon))
     memory = Figure(figures.memory_bytes / MB, MEMORY_SPREAD)
     peak = Figure(measured.report()["memory"]["peak_bytes"] / MB, MEMORY_SPREAD)
-    return [*comparisons, _compare_figure("peak memory", "MB", memory, peak, epsilon)]
+    return [*comparisons, _compare_figure("peak memory", "memory_mb", memory, peak, epsilon)]
 
 
-def _compare_figure(name: str, unit: str, reported: Figure, here: Figure, epsilon: float) -> FigureComparison:
+def _compare_figure(name: str, limit: LimitName, reported: Figure, here: Figure, epsilon: float) -> FigureComparison:
     ratio = here.over(reported)
     min_difference = abs(log(ratio.value)) - (ratio.spread or 0.0)
-    return FigureComparison(name, unit, reported.value, here.value, ratio, agrees=min_difference <= log1p(epsilon))
+    return FigureComparison(name, limit, reported, here, ratio, agrees=min_difference <= log1p(epsilon))
+
+
+def standings_in_words(figures: Sequence[FigureComparison], limits: Limits) -> str:
+    """Describes how this machine's figures stand to the report's limits: `now beyond your 40 ms a further token`."""
+    words = []
+    for name, limit in OptionLimits(**limits.model_dump()).given.items():
+        for each in figures:
+            if each.limit == name:
+                stands = standing(each.here.value, each.here.spread or 0.0, limit)
+                place = "at your limit of" if stands == "at the limit" else f"{stands} your"
+                words.append(f"now {place} {plain(limit)} {UNITS[name]}")
+    return "; ".join(words)
 
 
 def in_words(figure: FigureComparison) -> str:
-    """Describes a comparison: `latency: 21.4 ms reported, 21.9 ms here; no measurable difference in latency (± 2.3 %):
-    agrees`.
+    """Describes a comparison: `latency: 21.4 ± 0.3 ms reported, 21.9 ± 0.4 ms here; no measurable difference in latency
+    (± 2.3 %): agrees`.
     """
-    more, less = ("longer", "shorter") if figure.unit == "ms" else ("more", "less")
+    unit, more, less = ("MB", "more", "less") if figure.limit == "memory_mb" else ("ms", "longer", "shorter")
     return (
-        f"{figure.name}: {figure.reported:.4g} {figure.unit} reported, {figure.here:.4g} {figure.unit} here; "
+        f"{figure.name}: {figure.reported} {unit} reported, {figure.here} {unit} here; "
         f"{figure.ratio.in_percent(figure.name, more, less)}: {'agrees' if figure.agrees else 'differs'}"
     )
 
@@ -214,19 +229,22 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str,
     }
 
 
-def verdict(figures: Sequence[FigureComparison], machines: MachineDifferences) -> str:
-    """Returns one sentence: whether all figures agree, and whether this machine is of the report's device class."""
+def verdict(figures: Sequence[FigureComparison], machines: MachineDifferences, standings: str) -> str:
+    """Returns one sentence: whether all figures agree, whether this machine is of the report's device class, and how
+    the figures stand to the limits (`standings_in_words`).
+    """
+    end = f"; {standings}." if standings else "."
     differing = [figure.name for figure in figures if not figure.agrees]
     result = "All figures agree"
     if differing:
         result = f"{' and '.join(differing)} {'differs' if len(differing) == 1 else 'differ'}"
         result = result[:1].upper() + result[1:]
     if not machines.known:
-        return f"{result}; the report does not say which device measured them."
+        return f"{result}; the report does not say which device measured them{end}"
     if machines.class_facts:
         separator = ":" if differing else ", though"
-        return f"{result}{separator} this machine is of another class ({', '.join(machines.class_facts)})."
-    return f"{result}, on a device of the same class."
+        return f"{result}{separator} this machine is of another class ({', '.join(machines.class_facts)}){end}"
+    return f"{result}, on a device of the same class{end}"
 
 
 def bad_conditions(subject: Subject, measured: Measured) -> list[str]:

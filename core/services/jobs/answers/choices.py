@@ -41,7 +41,12 @@ from edgefront.core.search.pareto.options import MEMORY_SPREAD, Figure, Option, 
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
 from edgefront.core.services.jobs.answers.candidates import candidate_view
-from edgefront.core.services.jobs.answers.measured_models import MAX_NEAR, near_in_words
+from edgefront.core.services.jobs.answers.measured_models import (
+    MAX_NEAR,
+    conditions_of,
+    near_in_words,
+    time_of,
+)
 from edgefront.core.services.jobs.incumbents import grouped_by_answer
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import jobs as job_queries
@@ -110,13 +115,14 @@ class AnswerInputs:
             score_source=table.source,
             limits=self.limits,
             sentence=(f"{self.device}: " if self.device else "")
-            + (fallback.sentence if chosen is None else self._sentence(chosen, limits, coverage)),
+            + (fallback.sentence if best is None else self._sentence(best, limits, coverage)),
             note=self._note(chosen),
             measured=MEASURED,
             recommended=chosen,
             runners_up=tuple(
                 OtherChoiceView(
-                    choice=by_id[other.id], trade=sentences.published_trade(other, best, self.space.score.benchmark)
+                    choice=by_id[other.id],
+                    trade=sentences.published_trade(other, best, limits, self.space.score.benchmark),
                 )
                 for other in others
                 if best is not None
@@ -132,28 +138,32 @@ class AnswerInputs:
             moves=tuple(
                 LimitMove(limit=move.limit, to=move.to, candidate_id=move.option.id) for move in fallback.moves
             ),
+            standings={option.id: limits.standings(option) for option in options},
             commands=() if chosen is None else commands(chosen, self.protocols[chosen.target_id]),
             own=None if chosen is None else self._own(chosen),
             unscored=_unmeasured(without_score, self.space),
             same_architecture=_unmeasured(same, self.space),
         )
 
-    def _sentence(self, best: ChoiceView, limits: OptionLimits, coverage: str) -> str:
-        within = f"Within {limits}" if str(limits) else "Without limits"
-        latency = str(_latency(best))
-        times = [f"{latency} ms"]
-        if best.candidate.token_ms is not None and best.candidate.first_token_ms is not None:
-            pace = rounded(1000 / best.candidate.token_ms, 3)
+    def _sentence(self, best: Option, limits: OptionLimits, coverage: str) -> str:
+        choice = next(choice for choice in self.choices if choice.candidate.id == best.id)
+        stands = {name: f", {stand}" for name, stand in limits.standings(best).items()}
+        times = [f"{best.latency} ms{stands.get('latency_ms', '')}"]
+        if best.first_token is not None and best.token is not None:
             times = [
-                f"first token after {rounded(best.candidate.first_token_ms, 4)} ms",
-                f"{rounded(best.candidate.token_ms, 4)} ms each further token ({pace} tokens/s)",
+                f"first token after {best.first_token} ms{stands.get('first_token_ms', '')}",
+                f"{best.token} ms each further token ({rounded(1000 / best.token.value, 3)} tokens/s)"
+                f"{stands.get('token_ms', '')}",
+                *([f"{times[0]} in all"] if "latency_ms" in stands else []),
             ]
-        memory = (best.candidate.memory_bytes or 0) / MB
+        better = [near for near in self.near if (near.score, near.bits) > (choice.score, choice.bits)]
+        near = near_in_words(((f"{near.model} {near.weights}", near.candidate) for near in better), self.limits)
+        memory = f"peak memory {best.memory.value / MB:.0f} MB{stands.get('memory_mb', '')}"
         return (
-            f"{within} {best.model} in {best.weights} with {best.runtime} has the highest {self.space.score.benchmark} "
-            f"({plain(best.score)}, table {self.space.score.table}, {coverage}): "
-            f"{', '.join(times)}, peak memory {memory:.0f} MB."
-        )
+            f"{sentences.within(limits)}, {best.conditions}, {choice.model} in {choice.weights} with {choice.runtime} "
+            f"has the highest {self.space.score.benchmark} ({plain(choice.score)}, table {self.space.score.table}, "
+            f"{coverage}): {'; '.join([*times, memory])}. {near}"
+        ).strip()
 
     def _own(self, best: ChoiceView) -> OwnTrainingView | None:
         """Returns the perplexity that the best model's shape is predicted to reach in the user's own training, and the
@@ -194,11 +204,6 @@ class AnswerInputs:
             loss = best.format_loss
             what = "is not published" if loss == UNKNOWN else f"is published: {loss}"
             parts.append(f"The score is that of the published weights. The loss of score in {best.weights} {what}.")
-        if best is not None:
-            better = [near for near in self.near if (near.score, near.bits) > (best.score, best.bits)]
-            parts.append(
-                near_in_words(((f"{near.model} {near.weights}", near.candidate) for near in better), self.limits)
-            )
         if self.request.space.published is not None and self.request.space.published.kind == "base":
             parts.append("Base models continue a text; kind instruct looks for an assistant.")
         if self.deleted:
@@ -303,9 +308,8 @@ def _short(inputs: AnswerInputs) -> dict[str, str]:
         first = next(iter(texts))
         return texts | {first: texts[first] + deleted}
     candidate = best.candidate
-    time = rounded(candidate.token_ms or candidate.latency_ms or 0.0, 3) + (
-        " ms a token" if candidate.token_ms else " ms"
-    )
+    token = time_of(candidate, "token")
+    time = f"{time_of(candidate, 'latency')} ms" if token is None else f"{token} ms a token"
     score = f"{inputs.space.score.benchmark} {plain(best.score)}"
     return texts | {best.target_id: f"{best.model} {best.weights}, {time}, {score}{deleted}"}
 
@@ -337,6 +341,7 @@ def _choice(candidate: Candidate, target: Target, protocol: MeasurementProtocol)
         context_length=model.context_length,
         score=candidate.proxy,
         runtime=protocol.runtime,
+        threads=protocol.threads,
         weights=weights,
         bits=bits,
         kv_cache=protocol.kv_cache,
@@ -356,16 +361,13 @@ def _option(choice: ChoiceView) -> Option:
         name=choice.model,
         parameters=candidate.total_parameters,
         score=choice.score,
-        latency=_latency(choice),
+        latency=time_of(candidate, "latency") or Figure(0.0),
         memory=Figure(float(candidate.memory_bytes or 0), MEMORY_SPREAD),
-        first_token_ms=candidate.first_token_ms,
-        token_ms=candidate.token_ms,
+        first_token=time_of(candidate, "first_token"),
+        token=time_of(candidate, "token"),
         bits=choice.bits,
+        conditions=conditions_of(candidate, choice.threads),
     )
-
-
-def _latency(choice: ChoiceView) -> Figure:
-    return Figure.plus_minus(choice.candidate.latency_ms or 0.0, choice.candidate.latency_half_width_ms)
 
 
 def _unmeasured(models: Sequence[PublishedModel], space: PublishedSpace) -> tuple[OtherModelView, ...]:

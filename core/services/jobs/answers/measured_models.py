@@ -11,7 +11,7 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.architectures.formatting import layers_in_words, model_in_words
 from edgefront.core.common.states import MEASURED_CANDIDATES, CandidateRole
-from edgefront.core.common.units import MB, rounded
+from edgefront.core.common.units import rounded
 from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.schemas.candidates import CandidateView, TrainedView
 from edgefront.core.schemas.jobs import JobRequest, Limits
@@ -32,6 +32,8 @@ class MeasuredModels:
     limits: Limits
     request: JobRequest | None
     """The job's request; None if the stored request is unreadable."""
+    threads: int | None = None
+    """Threads of a launch; None if the stored protocol is unreadable."""
     candidates: tuple[CandidateView, ...]
     """Baselines, and the measured models that are within the limits, or nearest to the limits if none is within."""
     trained: tuple[TrainedView, ...]
@@ -49,7 +51,7 @@ class MeasuredModels:
         """Recommends the best candidate within the limits (`core.search.pareto.recommendation.recommend`)."""
         trained = {score.candidate_id: score.perplexity for score in self.trained}
         options = [
-            _option(candidate, trained.get(candidate.id), self.proxy)
+            _option(candidate, trained.get(candidate.id), self.proxy, self.threads)
             for candidate in candidates
             # Excludes candidates that wait for a second launch, and unreadable architectures.
             if candidate.state in MEASURED_CANDIDATES and candidate.architecture
@@ -80,7 +82,26 @@ class MeasuredModels:
         return {}
 
 
-def _option(candidate: CandidateView, trained: float | None, proxy: str) -> Option:
+def time_of(candidate: CandidateView, name: str) -> Figure | None:
+    """Returns the time `latency`, `first_token` or `token` in ms, with its interval; None if it was not measured."""
+    time = getattr(candidate, f"{name}_ms")
+    return None if time is None else Figure.plus_minus(time, getattr(candidate, f"{name}_half_width_ms"))
+
+
+BUSY = 0.1
+"""Least share of the passes' time, taken by other programs, that an answer states."""
+
+
+def conditions_of(candidate: CandidateView, threads: int | None) -> str:
+    """Returns how a candidate was measured: `measured with 1 thread`, and whether the device was busy."""
+    words = f"measured with {threads} thread{'' if threads == 1 else 's'}" if threads else "measured"
+    if (candidate.waited_share or 0.0) > BUSY:
+        share = f"{100 * (candidate.waited_share or 0.0):.0f} %"
+        return f"{words} while other programs took {share} of its time (--when-busy wait waits until they pause)"
+    return f"{words} under conditions out of the ordinary" if candidate.marked else words
+
+
+def _option(candidate: CandidateView, trained: float | None, proxy: str, threads: int | None) -> Option:
     predicted = candidate.predicted
     score = candidate.proxy
     if proxy == "quality_law" and predicted is not None and predicted.perplexity is not None:
@@ -93,10 +114,11 @@ def _option(candidate: CandidateView, trained: float | None, proxy: str) -> Opti
         name=layers_in_words(candidate.architecture["blocks"]) if stock else model_in_words(candidate.architecture),
         parameters=candidate.decoder_parameters,
         score=score,
-        latency=Figure.plus_minus(candidate.latency_ms or 0.0, candidate.latency_half_width_ms),
+        latency=time_of(candidate, "latency") or Figure(0.0),
         memory=Figure(float(candidate.memory_bytes or 0), MEMORY_SPREAD),
-        first_token_ms=candidate.first_token_ms,
-        token_ms=candidate.token_ms,
+        first_token=time_of(candidate, "first_token"),
+        token=time_of(candidate, "token"),
+        conditions=conditions_of(candidate, threads),
         predicted=None
         if predicted is None or predicted.perplexity is None
         else Figure.between(predicted.perplexity, predicted.perplexity_low, predicted.perplexity_high),
@@ -113,14 +135,9 @@ def near_in_words(near: Iterable[tuple[str, CandidateView]], limits: Limits) -> 
 
 
 def _excess(candidate: CandidateView, limits: Limits) -> str:
-    """Describes the largest excess of the model over a limit: `42.8 ms, one launch, 7 % beyond`."""
-    values = {
-        "latency_ms": candidate.latency_ms,
-        "memory_mb": (candidate.memory_bytes or 0) / MB,
-        "first_token_ms": candidate.first_token_ms,
-        "token_ms": candidate.token_ms,
-    }
+    """Describes the largest excess of the model over a limit: `42.8 ± 3.4 ms, one launch, 7 % beyond`."""
+    option = _option(candidate, None, "", None)
     given = OptionLimits(**limits.model_dump()).given
-    share, name = max(((values[name] or 0.0) / limit - 1, name) for name, limit in given.items())
+    share, name = max((option.value(name) / limit - 1, name) for name, limit in given.items())
     launches = "one launch" if candidate.launches == 1 else f"{candidate.launches} launches"
-    return f"{rounded(values[name] or 0.0, 3)} {UNITS[name]}, {launches}, {rounded(max(0.1, 100 * share), 2)} % beyond"
+    return f"{option.figure(name)} {UNITS[name]}, {launches}, {rounded(max(0.1, 100 * share), 2)} % beyond"

@@ -17,7 +17,6 @@ from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.number_formats import BITS
 from edgefront.core.common.states import ACTIVE_TARGETS, CandidateRole
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.measurement.statistics import launches_needed
 from edgefront.core.measurement.variants import format_of, variants_of
 from edgefront.core.model_files.model_file import NUMBERS, ModelFormat, formats_of
 from edgefront.core.quality.predictor import PerplexityPredictor
@@ -145,7 +144,8 @@ class RecommendationInputs(MeasuredModels):
                 (candidate.predicted.law for candidate in shown if candidate and candidate.predicted), self.law
             ),
             training=self._training(),
-            sentence=chosen.sentence + ("" if chosen.nearest is None else self._alternatives()),
+            sentence=f"{chosen.sentence} {self._near(chosen)}".strip()
+            + ("" if chosen.nearest is None else self._alternatives()),
             short=chosen.short,
             note=self._note(view(chosen.best)),
             recommended=view(chosen.best),
@@ -156,6 +156,11 @@ class RecommendationInputs(MeasuredModels):
             runners_up=runners_up,
             nearest=view(chosen.nearest),
             moves=tuple(LimitMove(limit=move.limit, to=move.to, candidate_id=move.option.id) for move in chosen.moves),
+            standings={
+                option.id: OptionLimits(**self.limits.model_dump()).standings(option)
+                for option in (chosen.best, chosen.baseline, chosen.nearest, *(each for each, _ in chosen.runners_up))
+                if option is not None
+            },
             download=_download(self.protocol, view(chosen.best)),
             trained=tuple(score for score in self.trained if score.candidate_id in ids),
         )
@@ -182,8 +187,7 @@ class RecommendationInputs(MeasuredModels):
             own = str(OptionLimits(**self.own_limits.model_dump()))
             within = f"within {own}" if own else "without limits"
             parts.append(f"The search looked {within}. A search within the requested limits may find a better model.")
-        near = [] if best is None else [(model_in_words(one.architecture), one) for one in self.near]
-        parts += [self._provisional(best), near_in_words(near, self.limits), self.added]
+        parts += [self._provisional(best), self.added]
         if self.request is not None:
             parts.append(law_note(self.request, self.law, {score.dataset for score in self.trained}))
         return " ".join(text for text in parts if text)
@@ -206,21 +210,16 @@ class RecommendationInputs(MeasuredModels):
             ways.append("a part of a pretrained model, cut and healed (edgefront find --model FOLDER --inherit)")
         return f" What else may fit: {', '.join(ways)}." if ways else ""
 
+    def _near(self, chosen: Recommendation) -> str:
+        near = [] if chosen.best is None else [(model_in_words(one.architecture), one) for one in self.near]
+        return near_in_words(near, self.limits)
+
     def _provisional(self, best: CandidateView | None) -> str:
-        """Returns a note that the best model has only one launch; empty if no further launch is needed."""
-        if best is None or best.launches != 1 or best.latency_ms is None or self.protocol is None:
+        """Returns a note that the best model has only one launch, else an empty text."""
+        if best is None or best.launches != 1:
             return ""
-        further, end = 1, "show how far its latency may be off"
-        if best.latency_half_width_ms is not None:
-            width = best.latency_half_width_ms / best.latency_ms
-            needed = launches_needed(width, self.protocol.precision, self.protocol.max_launches)
-            further = (needed or self.protocol.max_launches) - 1
-            end = "measure its latency more precisely" if needed is None else "confirm its latency"
-        if further < 1:
-            return ""
-        launches = "1 further launch" if further == 1 else f"{further} further launches"
-        who = "the job as far as its budget permits" if self.active else "edgefront measure on the device"
-        return f"This is provisional: the model was measured once. {launches}, made by {who}, would {end}."
+        who = "The job measures it again as far as its budget permits" if self.active else "Measure it again with "
+        return f"This is provisional: the model was measured once. {who}{'' if self.active else '`edgefront measure`'}."
 
 
 def answer(
@@ -322,6 +321,7 @@ def inputs_within(
     searched = searched or candidate_queries.nearest_to(session, row.id, limits, MAX_NEAREST)
     baseline = baseline_of(session, row.id)
     request = JOB_REQUEST.read_or(job.request, None)
+    protocol = PROTOCOL.read_or(row.protocol, None)
     candidates = [*candidate_queries.baselines(session, row.id), *searched]
     own_law = laws.readable_law_of(session, job, request)
     law, _ = laws.law_of_answers(session, job, request, {score.digest for score in trained})
@@ -336,7 +336,8 @@ def inputs_within(
         target=row.name,
         proxy=row.proxy,
         active=row.state in ACTIVE_TARGETS,
-        protocol=PROTOCOL.read_or(row.protocol, None),
+        protocol=protocol,
+        threads=None if protocol is None else protocol.threads,
         own_limits=LIMITS.read_or(row.limits, Limits()),
         limits=limits,
         added="" if request is None else added_note(session, request, row),

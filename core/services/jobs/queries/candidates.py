@@ -10,7 +10,6 @@ from sqlalchemy import (
     Select,
     and_,
     case,
-    false,
     func,
     insert,
     literal,
@@ -30,6 +29,7 @@ from edgefront.core.common.states import (
 )
 from edgefront.core.common.units import MB
 from edgefront.core.measurement.figures import FIGURES, MEASURED
+from edgefront.core.measurement.statistics import DECISIVE
 from edgefront.core.schemas.jobs import Limits
 from edgefront.core.store.sql import Document, any_of, columns, typed, write_back
 from edgefront.core.store.tables import Candidate, Launch, Measurement
@@ -39,7 +39,9 @@ MAX_BASELINES = 256
 
 COPIED = (*MEASURED, "launches", "measured_at")
 """Columns that a candidate copies from its measurement."""
-_NEWS = ("state", "reason", "latency_half_width_ms", "marked", "on_frontier", *COPIED)
+HALF_WIDTHS = tuple(name for name, figure in FIGURES.items() if figure.aggregate is None)
+"""Columns of half-widths, which also depend on the other measurements of the device."""
+_NEWS = ("state", "reason", "marked", "on_frontier", *HALF_WIDTHS, *COPIED)
 
 _LARGEST = 1e18
 """Bytes: upper bound of a memory limit, below the maximum of the column."""
@@ -213,15 +215,17 @@ def nearest_to(session: Session, target_id: str, limits: Limits, most: int) -> l
     return list(by_id.values())
 
 
-NEAR = 0.1
-"""Maximum excess of a model near a limit, as a share of the limit: disturbed conditions slow a launch by as much."""
+NEAR, NEAR_ONCE = 0.1, 0.5
+"""Maximum excess of a model near a limit, as a share of the limit, in general and for the times of a model that was
+launched once: a disturbed launch takes as much longer.
+"""
 
 
 def just_beyond(
     session: Session, target_id: str, limits: Limits, most: int, *, score: float | None = None, ties: bool = False
 ) -> list[Candidate]:
     """Returns up to `most` search candidates beyond a limit, the nearest first. Candidates exceed a limit by at most
-    the share `NEAR`, or the interval of their latency contains the limit.
+    the share `NEAR` or `NEAR_ONCE`, or the interval of their time contains the limit.
 
     Only candidates with a score above `score` are returned; with `ties` also candidates with an equal score. Without
     `score`, a candidate is skipped if a member of the frontier is at least as good in score and memory.
@@ -229,14 +233,6 @@ def just_beyond(
     limited = bounds(limits)
     if not limited:
         return []
-    half = func.coalesce(Candidate.latency_half_width_ms / Candidate.latency_ms, 0.0)
-    near = [
-        or_(
-            column <= limit * (1 + NEAR),
-            false() if column is Candidate.memory_bytes else column * (1 - half) <= limit,
-        )
-        for column, limit in limited
-    ]
     if score is None:
         member = aliased(Candidate)
         better = ~(
@@ -255,9 +251,18 @@ def just_beyond(
         _measured(target_id),
         or_(*(column > limit for column, limit in limited)),
         better,
-        *near,
+        *(_is_near(column, limit) for column, limit in limited),
     )
     return list(session.scalars(query.order_by(_excess(limited), Candidate.id).limit(most)))
+
+
+def _is_near(column: Figure, limit: float) -> ColumnElement[bool]:
+    if column is Candidate.memory_bytes:
+        return column <= limit * (1 + NEAR)
+    half: Figure = getattr(Candidate, column.key.replace("_ms", "_half_width_ms"))
+    share = case((Candidate.launches < DECISIVE, NEAR_ONCE), else_=NEAR)
+    # `standing` is not beyond the limit: the lower end, value · exp(-asinh(half / value)), is at most the limit.
+    return or_(column <= limit * (1 + share), column * column - 2 * func.coalesce(half, 0.0) * limit <= limit * limit)
 
 
 def _excess(limited: Sequence[tuple[Figure, float]]) -> ColumnElement[float]:

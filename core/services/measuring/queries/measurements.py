@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -20,13 +21,13 @@ from edgefront.core.common.states import (
     LaunchState,
 )
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.measurement.statistics import LaunchVariance
+from edgefront.core.measurement.statistics import DECISIVE, LaunchVariance, LogLaunches
 from edgefront.core.services.jobs.queries.candidates import COPIED
 from edgefront.core.services.measuring.queries.launches import RESULT, LaunchRow
 from edgefront.core.store.sql import Document, PreparedStatement, any_of, fetch, texts, write_back
 from edgefront.core.store.tables import Candidate, Device, Job, Launch, Measurement, Target
 
-_FOUND = ("state", "reason", "log_mean", "log_m2", *COPIED)
+_FOUND = ("state", "reason", "log_m2", *COPIED)
 _PROGRESS = (
     "settled",
     "launches_done",
@@ -48,6 +49,7 @@ _NUMBERED = (
         *_KEY,
         Measurement.launches,
         Measurement.log_m2,
+        Measurement.waited_share,
         func.row_number().over(partition_by=_KEY, order_by=Measurement.id).label("number"),
     )
     .where(
@@ -58,6 +60,9 @@ _NUMBERED = (
     .subquery()
 )
 _POOLED = PreparedStatement(select(_NUMBERED).where(_NUMBERED.c.number <= MAX_POOLED))
+
+SAME_TIME = timedelta(minutes=10)
+"""Launches within this time of each other are compared as launches of one time."""
 
 MeasurementKey = tuple[str, str]
 """Device key and digest of a protocol."""
@@ -72,11 +77,11 @@ def launch_variance(session: Session, device_key: str, protocol_digest: str) -> 
 def launch_variances(session: Session, keys: Collection[MeasurementKey]) -> dict[MeasurementKey, LaunchVariance]:
     """Returns (device key, protocol digest) → the result of `launch_variance`."""
     device_keys, protocols = ({key[part] for key in keys} for part in (0, 1))
-    pools: dict[MeasurementKey, list[tuple[int, float]]] = {key: [] for key in keys}
+    pools: dict[MeasurementKey, list[LogLaunches]] = {key: [] for key in keys}
     asked = {"device_keys": sorted(device_keys), "protocols": sorted(protocols)}
-    for device_key, protocol, launches, log_m2, _ in _POOLED.run(session, asked):
+    for device_key, protocol, launches, log_m2, waited, _ in _POOLED.run(session, asked):
         if (device_key, protocol) in pools:
-            pools[device_key, protocol].append((launches, float(log_m2 or 0.0)))
+            pools[device_key, protocol].append(LogLaunches(launches, float(log_m2 or 0.0), waited or 0.0))
     return {key: LaunchVariance.pooled(each) for key, each in pools.items()}
 
 
@@ -200,11 +205,21 @@ _DONE = PreparedStatement(
 
 
 def done_results(session: Session, rows: Sequence[LaunchRow]) -> dict[str, list[LaunchResult]]:
-    """Returns measurement id → results of its done launches and of `rows` (launches that become done), oldest first."""
+    """Returns measurement id → results of its done launches and of `rows` (launches that become done), oldest first.
+
+    If at least two of them finished within `SAME_TIME` of the latest, only these count: the device may have been busier
+    before.
+    """
     found: dict[str, list[tuple[Any, ...]]] = {row.measurement_id: [] for row in rows}
     if found:
         for measurement_id, *launch in _DONE.run(session, {"ids": list(found)}):
             found[measurement_id].append(tuple(launch))
     for row in rows:
         found[row.measurement_id].append((row.reported_at, row.id, row.result))
-    return {id_: [result for *_, result in sorted(launches)] for id_, launches in found.items()}
+    return {id_: _of_one_time(sorted(launches)) for id_, launches in found.items()}
+
+
+def _of_one_time(launches: Sequence[tuple[Any, ...]]) -> list[LaunchResult]:
+    latest = launches[-1][0] - SAME_TIME
+    recent = [result for finished_at, _, result in launches if finished_at >= latest]
+    return recent if len(recent) >= DECISIVE else [result for *_, result in launches]

@@ -3,16 +3,17 @@
 import { count } from "../shared/format.js";
 
 /** {title, kind, says} of a DeviceView; `kind` is the class of its badge. */
-export function healthOf({ state, online, quarantine, last_seen_at: seen }) {
+export function healthOf({ state, online, quarantine, conditions, last_seen_at: seen }) {
   if (state === "revoked") return { title: "revoked", kind: "", says: "" };
   if (quarantine) return { title: "in quarantine", kind: "failed", says: quarantine };
   if (!online) return { title: seen ? "offline" : "not connected yet", kind: "paused", says: "" };
   if (state === "draining") return { title: "draining", kind: "paused", says: "It gets no further launches." };
+  if (conditions) return { title: "busy", kind: "paused", says: `Its latest launch was disturbed: ${conditions}.` };
   return { title: "healthy", kind: "finished", says: "" };
 }
 
 /** What it does now; nothing where it is away. */
-export function workOf({ leased, online, state }) {
+export function workOf({ leased, online, state, conditions }) {
   if (leased) return `measures, ${count(leased, "launch", "es")} held`;
-  return online && state === "active" ? "idle" : "";
+  return online && state === "active" && !conditions ? "idle" : "";
 }

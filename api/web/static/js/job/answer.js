@@ -38,7 +38,7 @@ export class Answer {
     setText(byId("answer-sentence"), view.sentence);
     const rows = [
       ...(recommended ? [["Recommended", recommended, "–"]] : []),
-      ...(baseline && baseline.id !== recommended?.id ? [[view.own_model ? "My model" : "Stock model", baseline, "–"]] : []),
+      ...(baseline && baseline.id !== recommended?.id ? [[view.own_model ? "My model" : "Baseline", baseline, "–"]] : []),
       ...view.runners_up.map(({ candidate: other, trade }) => ["Runner-up", other, trade]),
       ...(nearest ? [["Nearest", nearest, "–"]] : []),
     ];
@@ -85,7 +85,7 @@ export class Answer {
       element("th", { scope: "row", text: name }),
       element("td", { class: "number" }, pick),
       element("td", { class: "number", text: this.#perplexity(candidate) }),
-      element("td", { class: "number" }, latency(candidate.latency_ms, candidate.latency_half_width_ms), ...markOf(candidate)),
+      element("td", { class: "number" }, ...timesOf(candidate, this.view.standings)),
       element("td", { class: "number", text: megabytes(candidate.memory_bytes) }),
       element("td", { class: "wrap", text: shapeOf(candidate.architecture) }),
       element("td", { class: "wrap wide", text: trade }));
@@ -110,6 +110,14 @@ export class Answer {
   }
 }
 
+/** The latency of a candidate, the times of a generation, and how its figures stand to the limits. */
+export const timesOf = (candidate, standings) => [
+  latency(candidate.latency_ms, candidate.latency_half_width_ms), ...markOf(candidate),
+  ...[["first_token", "to the first token"], ["token", "a further token"]].filter(([name]) => candidate[`${name}_ms`]).map(([name, words]) =>
+    element("div", { class: "hint", text: `${latency(candidate[`${name}_ms`], candidate[`${name}_half_width_ms`])} ${words}` })),
+  ...Object.entries(standings[candidate.id] ?? {}).map(([limit, stands]) => element("div", { class: "hint", text: `${LIMITS[limit]} ${stands}` })),
+];
+const LIMITS = { latency_ms: "latency", memory_mb: "memory", first_token_ms: "first token", token_ms: "further token" };
 const measuredTimes = ({ launches }) => (launches === 1 ? "measured once" : `measured ${whole(launches)} times`);
 const UNITS = { latency_ms: "ms", memory_mb: "MB", first_token_ms: "ms to the first token", token_ms: "ms a further token" };
 const without = (limits) => Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== null));

@@ -24,7 +24,7 @@ export function showChoices(view) {
     ...each.frontier.map((choice) => ["Frontier", choice, "–"]),
     ["Nearest", each.nearest, "–"],
     ...each.others.map((choice) => [isBeyond(choice.candidate, each.limits) ? "Beyond the limits" : "Measured", choice, "–"]),
-  ]) if (choice && !rows.has(choice.candidate.id)) rows.set(choice.candidate.id, row(name, each.device, choice, trade));
+  ]) if (choice && !rows.has(choice.candidate.id)) rows.set(choice.candidate.id, row(name, each.device, choice, trade, each.standings[choice.candidate.id]));
   const generates = every.some((each) => [each.recommended, ...each.others].some((choice) => choice?.candidate.token_ms != null));
   byId("choices-table").className = `stacks ${generates ? "without-latency" : "without-first-token without-token"}`;
   fillRows(byId("choices-table"), [...rows.values()]);
@@ -41,18 +41,20 @@ export function showChoices(view) {
   setText(byId("choices-alike"), view.same_architecture.length ? `Of the same architecture as one of these, with a lower score: ${listed(view.same_architecture)}.` : "");
 }
 
-function row(name, device, choice, trade) {
+function row(name, device, choice, trade, standings = {}) {
   const { candidate, kv_cache: cache } = choice;
-  const time = (name) => element("td", { class: `number ${name}` }, latency(candidate[`${name}_ms`.replace("-", "_")], candidate[`${name}_half_width_ms`.replace("-", "_")]), ...(name === "first-token" ? [] : markOf(candidate)));
+  const time = (name) => element("td", { class: `number ${name}` }, latency(candidate[`${name}_ms`.replace("-", "_")], candidate[`${name}_half_width_ms`.replace("-", "_")]), ...(name === "first-token" ? [] : markOf(candidate)), ...stands(standings[`${name}_ms`.replace("-", "_")]));
   return element("tr", { class: name === "Recommended" ? "recommended" : null },
     element("th", { scope: "row", text: device ? `${name}, ${device}` : name }),
     element("td", { class: "wrap" }, element("a", { href: candidateAddress(candidate), text: choice.model }), element("span", { class: "under", text: choice.licence ?? "licence unknown" })),
     element("td", {}, choice.weights + (cache === null || cache === "f16" ? "" : `, cache ${cache}`), element("span", { class: "under", text: choice.runtime })),
     element("td", { class: "number", text: String(choice.score) }),
     ...["latency", "first-token", "token"].map(time),
-    element("td", { class: "number", text: megabytes(candidate.memory_bytes) }),
+    element("td", { class: "number" }, megabytes(candidate.memory_bytes), ...stands(standings.memory_mb)),
     element("td", { class: "wrap wide", text: trade }));
 }
+
+const stands = (words) => (words ? [element("div", { class: "hint", text: words })] : []);
 
 const listed = (models) => models.map(({ model, parameters, perplexity, score }) =>
   `${model} (${[millions(parameters), ...(score === null ? [] : [`score ${score}`]), ...(perplexity === null ? [] : [`a law predicts perplexity ${perplexity.toPrecision(3)}`])].join(", ")})`).join("; ");

@@ -45,7 +45,7 @@ export function showTarget(target, job, candidate) {
     ...(limits.token_ms ? [`at most ${limits.token_ms} ms a further token`] : []),
     ...(limits.memory_mb ? [`at most ${limits.memory_mb} MB`] : []),
   ].join(" · "));
-  setText(byId("baseline-name"), job.request.space.model ? "my model" : "the layer-scaled baseline");
+  setText(byId("baseline-name"), job.request.space.model ? "my model" : "the baseline");
   setText(byId("parameters-name"), byProxy(job.request, candidate).label);
   byId("encoder-note").hidden = candidate?.generates !== false;
   const [note, kind] = noteOf(target, job);
@@ -63,7 +63,7 @@ export function showTarget(target, job, candidate) {
 export function awaited(job, target) {
   if (isEnded(target.state)) return "Nothing was measured.";
   const isHeld = job.state === "paused" || target.devices_online === 0;
-  return isHeld ? "Nothing is measured yet." : "The first launches are under way: the stock model comes first.";
+  return isHeld ? "Nothing is measured yet." : "The first launches are under way: the baseline comes first.";
 }
 
 function showProgress(target) {

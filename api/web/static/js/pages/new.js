@@ -214,7 +214,7 @@ function sayStock(stock) {
   if (!stock.length) return "Nothing was measured there yet that limits could be chosen by. They may stay empty: the job's page then has sliders for them.";
   const each = stock.map(({ name, latency_ms: ms, latency_low_ms: low, latency_high_ms: high, memory_bytes: bytes }) =>
     `${milliseconds(ms)} (${figure(low)} to ${figure(high)}) and ${megabytes(bytes)} with ${name}`);
-  return `${model.isChosen ? "My model" : "The stock model"} is predicted at ${each.join(", at ")}.`;
+  return `${model.isChosen ? "My model" : "The baseline"} is predicted at ${each.join(", at ")}.`;
 }
 
 const upTo = (expected, most) => (expected === most ? expected : `${expected} to ${most}`);

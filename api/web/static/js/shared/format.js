@@ -30,18 +30,26 @@ export const rate = known((value) => `${figure(value)}/s`);
 export const energy = known((value) => `${figure(value)} mJ`);
 
 /** What a generation took, part by part; nothing of what did not generate. */
-export const generationOf = ({ first_token_ms: first, token_ms: each, tokens_per_s: made, energy_token_mj: used }) => [
-  ...(first == null ? [] : [`first token ${milliseconds(first)}`]),
-  ...(each == null ? [] : [`each further ${milliseconds(each)}`]),
-  ...(made == null ? [] : [`${figure(made)} tokens a second`]),
-  ...(used == null ? [] : [`${energy(used)} a token`]),
-];
+export const generationOf = (candidate) => [
+  ["first_token", (value, half) => `first token ${latency(value, half)}`],
+  ["token", (value, half) => `each further ${latency(value, half)}`],
+].filter(([name]) => candidate[`${name}_ms`] != null)
+  .map(([name, words]) => words(candidate[`${name}_ms`], candidate[`${name}_half_width_ms`]))
+  .concat(candidate.tokens_per_s == null ? [] : [`${figure(candidate.tokens_per_s)} further tokens a second`])
+  .concat(candidate.energy_token_mj == null ? [] : [`${energy(candidate.energy_token_mj)} a token`]);
 
 export const percent = known((value) => `${formats[0].format(100 * value)} %`);
 
-/** A median with its half-width, both to the half-width's second digit. */
+const WIDE = 0.4; // Half-width on the logarithm above which ± would mislead.
+
+/** A median with its half-width, both to the half-width's second digit; of a wide interval the ends. */
 export function latency(value, halfWidth) {
   if (value === null || value === undefined || !halfWidth) return milliseconds(value);
+  const spread = Math.asinh(halfWidth / value);
+  if (spread > WIDE) {
+    const [middle, low, high] = [0, -spread, spread].map((end) => figure(value * Math.exp(end)));
+    return `${middle} (${low} to ${high}) ms`;
+  }
   const digits = Math.min(Math.max(1 - Math.floor(Math.log10(halfWidth)), 0), 3);
   return `${formats[digits].format(value)} ± ${formats[digits].format(halfWidth)} ms`;
 }
