@@ -54,7 +54,7 @@ def test_settling_takes_the_median_of_each_time_over_launches(leasing: Leasing) 
     leasing.report(device, *zip(leasing.claim(device).items, results, strict=True))
     for row in (*leasing.rows(Measurement), *leasing.rows(Candidate)):
         assert (row.latency_ms, row.first_token_ms, row.token_ms, row.total_ms) == (20.0, 5.0, 1.0, 20.0)
-        assert (row.tokens_per_s, row.energy_token_mj) == (pytest.approx(800.0), 5.0)
+        assert (row.tokens_per_s, row.energy_token_mj) == (pytest.approx(1000.0), 5.0)
 
 
 def test_a_report_has_times_if_and_only_if_its_launch_generates(leasing: Leasing) -> None:
@@ -148,8 +148,10 @@ def test_limits_may_be_asked_for_afterwards_and_all_times_exported(service: Serv
         rows = list(export_rows(session, service.user, job.id))
         views = list_candidates(session, service.user, job.id).items
     for row, view in zip(rows, views, strict=True):
-        assert row["tokens_per_s"] == view.tokens_per_s == pytest.approx(1000 * 16 / row["total_ms"])
-        assert (row["first_token_ms"], row["token_ms"]) == (view.first_token_ms, view.token_ms)
+        assert row["tokens_per_s"] == view.tokens_per_s == pytest.approx(1000 / row["token_ms"])
+        for time in ("first_token", "token"):
+            assert row[f"{time}_ms"] == getattr(view, f"{time}_ms")
+            assert row[f"{time}_half_width_ms"] == getattr(view, f"{time}_half_width_ms") > 0
         assert row["energy_token_mj"] == view.energy_token_mj == pytest.approx(2.5 * row["token_ms"])
 
 
