@@ -57,7 +57,7 @@ ORDERS: dict[str, tuple[str, ...]] = {
     "api": ("http", "docs", "polling", "context", "routers", "web", "app", "serve", "setup", "__main__"),
     "workers": ("training", "sweep", "work", "app"),
     "agents": ("device", "options", "server", "measuring", "loop", "main"),
-    "edgefront": ("extras", "show", "client", "embedded", "cli", "__main__"),
+    "edgefront": ("client", "embedded", "cli", "__main__"),
     "edgefront.cli": ("exits", "session", "workflows", "commands", "main"),
 }
 # Part → those that it may import besides itself; the longest prefix that matches decides.

@@ -32,9 +32,9 @@ from edgefront.cli.commands import (
 )
 from edgefront.cli.session import Json, Key, Url, Wide, root_options
 from edgefront.cli.session import command as register
+from edgefront.client.extras import install_hint
+from edgefront.client.show.output import console, json_text
 from edgefront.core.common.errors import EdgefrontError
-from edgefront.extras import install_hint
-from edgefront.show.output import console, json_text
 
 app = typer.Typer(
     name="edgefront",

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from edgefront.show.output import LINE_INTERVAL_S, console, duration, print_json
+from edgefront.client.show.output import LINE_INTERVAL_S, console, duration, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from edgefront.client.client import Client
+    from edgefront.client.show.table import Table
     from edgefront.core.schemas.service import IdentifiedKind
-    from edgefront.show.table import Table
 
 Url = Annotated[
     str | None,

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from edgefront.extras import install_hint
+from edgefront.client.extras import install_hint
 
 
 @pytest.mark.parametrize(

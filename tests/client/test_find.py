@@ -13,13 +13,13 @@ from running_client import BOARD, Running
 from edgefront.api.docs.examples import example
 from edgefront.cli import exits
 from edgefront.client.requests import PRESETS, apply_preset, find_request
+from edgefront.client.show.recommendation import show
 from edgefront.core.architectures.catalogue import space
 from edgefront.core.architectures.formatting import architecture_in_words
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.schemas.predictions import PredictedView
 from edgefront.core.schemas.recommendations import RecommendationView
 from edgefront.core.search.evolution import LtsSettings
-from edgefront.show.recommendation import show
 
 SMALL = ("--narrow", "n_layer=2..3 d_model=128,192 d_inner=256..640:64")
 FEW_MB = ("--max-memory-mb", "15.5", "--candidates", "4")

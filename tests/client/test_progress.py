@@ -10,8 +10,8 @@ from rich.console import Console
 
 from edgefront.api.docs.examples import example
 from edgefront.cli.session import Session
+from edgefront.client.show import progress
 from edgefront.core.schemas.jobs import JobView
-from edgefront.show import progress
 
 JOB = JobView.model_validate(example("job"))
 

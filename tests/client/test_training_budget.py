@@ -8,10 +8,10 @@ import pytest
 from running_client import BOARD, Running
 
 from edgefront.cli import exits
+from edgefront.client.show.frontier_table import predicted_quality, quality_header, quality_label
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.units import MAX_TRAIN_TOKENS, parse_token_count
 from edgefront.core.schemas.predictions import PredictedView
-from edgefront.show.frontier_table import predicted_quality, quality_header, quality_label
 
 WRONG = ("0", "10 B", "10^30", "1e30", "-5", "0.5", "1.5", "", "B", "1e-3", "10G", "1e18K", "١B", "nan", "1" * 40)
 LLAMA = ("--space", "llama", "--narrow", "n_layer=2..3 d_model=128,192 d_inner=256..640:64")

@@ -13,7 +13,7 @@ from rich.console import Console
 from running_client import Running
 
 from edgefront.cli import exits
-from edgefront.show.table import Table, short_ids
+from edgefront.client.show.table import Table, short_ids
 
 IDS = st.text("0123456789abcdefghjkmnpqrstvwxyz", min_size=26, max_size=26).map("job_{}".format)
 NAMES = st.text(ascii_lowercase, min_size=1, max_size=20)

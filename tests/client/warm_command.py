@@ -18,9 +18,9 @@ import sys
 from edgefront.cli import main as cli
 from edgefront.cli import session as base
 from edgefront.client import client, requests
+from edgefront.client.show import frontier_table
 from edgefront.core.architectures import catalogue, models
 from edgefront.core.architectures.cost import costs
-from edgefront.show import frontier_table
 
 LOADED = (costs, catalogue, models, client, requests, frontier_table, base)
 WITH_TORCH = ("evaluate", "generate", "inherit")

@@ -10,9 +10,9 @@ import typer
 from edgefront.cli.commands.options import MODEL_FORMS, LawName, ModelArgument, ProtocolFields, TrainingBudgetOptions
 from edgefront.cli.commands.quality import TrainedOn, at_budget, predicted, sentence, trained_in_words
 from edgefront.cli.session import Session, command, group
+from edgefront.client.show.output import NONE, megabytes, millions, milliseconds, share
+from edgefront.client.show.table import Table
 from edgefront.core.common.units import MB
-from edgefront.show.output import NONE, megabytes, millions, milliseconds, share
-from edgefront.show.table import Table
 
 if TYPE_CHECKING:
     from edgefront.core.architectures.architecture import Architecture
@@ -62,10 +62,10 @@ def describe(
 ) -> None:
     """Count a model's parameters, FLOPs, weights and state without running it, and predict its quality. Also shows the
     facts and scores of a published model. Needs no server."""
+    from edgefront.client.show.published import show_facts
     from edgefront.core.architectures.cost.costs import CostOptions, costs
     from edgefront.core.architectures.models.published import published_view
     from edgefront.core.training.evaluation.given_model import architecture_of, published_as
-    from edgefront.show.published import show_facts
 
     facts = published_as(architecture)
     published = None if facts is None else published_view(facts)
@@ -89,7 +89,7 @@ def describe(
     result = {**dict(model_costs), "quality": quality} | ({} if published is None else {"published": published})
 
     def show() -> None:
-        from edgefront.show.frontier_table import label_line
+        from edgefront.client.show.frontier_table import label_line
 
         table = Table("cost", "value", right=("value",))
         for name in _COST_ROWS:
@@ -236,7 +236,7 @@ def predict(
 
 
 def _show(session: Session, title: str, model: Architecture, prediction: PredictionView) -> None:
-    from edgefront.show.frontier_table import (
+    from edgefront.client.show.frontier_table import (
         label_line,
         median_quality,
         quality_header,

@@ -10,10 +10,10 @@ import typer
 
 from edgefront.cli.commands.options import JobId, LimitOptions
 from edgefront.cli.session import Session
+from edgefront.client.show.output import MARKED, NONE, change, megabytes, millions, milliseconds, times
+from edgefront.client.show.table import Table
 from edgefront.core.common.errors import NotFound
 from edgefront.core.common.validation import one_of
-from edgefront.show.output import MARKED, NONE, change, megabytes, millions, milliseconds, times
-from edgefront.show.table import Table
 
 
 def compare(
@@ -33,7 +33,7 @@ def compare(
 
     Differences are relative to the first target. The page /compare shows the same.
     """
-    from edgefront.show.frontier_table import label_line, median_quality, quality_header, quality_label
+    from edgefront.client.show.frontier_table import label_line, median_quality, quality_header, quality_label
 
     client = session.client
     comparison = client.compare([target_id for text in targets for target_id in _target_ids(session, text)])
@@ -119,8 +119,8 @@ def frontier(
 
     Differences up to the job's epsilon, the measurement error, are ignored.
     """
+    from edgefront.client.show.frontier_table import frontier_label, frontier_table
     from edgefront.core.schemas.jobs import Quality
-    from edgefront.show.frontier_table import frontier_label, frontier_table
 
     client = session.client
     names = [target] if target else [item.id for item in client.jobs.get(job).targets]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefront.cli.session import Session, command, group
-from edgefront.show.output import NONE
-from edgefront.show.table import Table
+from edgefront.client.show.output import NONE
+from edgefront.client.show.table import Table
 
 if TYPE_CHECKING:
     from edgefront.core.data.prepared.prepared import Prepared

@@ -11,11 +11,11 @@ import typer
 
 from edgefront.cli.commands.options import DeviceName, KeyId, TokenId
 from edgefront.cli.session import Session, command, group, state_commands
+from edgefront.client.show.output import NONE, gigabytes, moment, share
+from edgefront.client.show.table import Table
 from edgefront.core.common.addresses import is_loopback
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.states import DeviceState
-from edgefront.show.output import NONE, gigabytes, moment, share
-from edgefront.show.table import Table
 
 if TYPE_CHECKING:
     from edgefront.core.schemas.service import DeviceView, EnrolmentTokenView

@@ -12,9 +12,9 @@ import typer
 
 from edgefront.cli.commands.options import MachineOptions, TrainedModelArgument
 from edgefront.cli.session import Session
+from edgefront.client.extras import need
+from edgefront.client.show.table import Table
 from edgefront.core.common.errors import InvalidInput
-from edgefront.extras import need
-from edgefront.show.table import Table
 
 if TYPE_CHECKING:
     from edgefront.core.data.prepared.prepared import Prepared

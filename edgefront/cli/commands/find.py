@@ -131,8 +131,8 @@ def find(
     runtimes.
     """
     from edgefront.client import requests
-    from edgefront.show import published as published_tables
-    from edgefront.show import recommendation
+    from edgefront.client.show import published as published_tables
+    from edgefront.client.show import recommendation
 
     limits = limit.limits
     requests.check_limits(limits)  # before requesting the devices from the server
@@ -257,7 +257,7 @@ def _installed_runtimes(facts: Iterable[DeviceFacts]) -> list[str]:
 
 def _run(session: Session, request: JobRequest) -> JobView:
     """Submits the job and shows its progress until the job has ended. Raises `EdgefrontError` if the job failed."""
-    from edgefront.show import progress
+    from edgefront.client.show import progress
 
     created = session.client.jobs.create(request)
     session.note(f"searching: {created.id}, {session.client.url}/jobs/{created.id}")

@@ -14,11 +14,11 @@ import typer
 
 from edgefront.cli.commands.options import MODEL_FORMS, Force, MachineOptions, SpaceOptions
 from edgefront.cli.session import Session, command, group
+from edgefront.client.extras import need
+from edgefront.client.show.output import duration
+from edgefront.client.show.table import Table
 from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.common.files import check_free
-from edgefront.extras import need
-from edgefront.show.output import duration
-from edgefront.show.table import Table
 
 if TYPE_CHECKING:
     from edgefront.core.quality.pruning_predictor import PruningPredictor

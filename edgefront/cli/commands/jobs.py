@@ -24,11 +24,11 @@ from edgefront.cli.commands.options import (
     Watch,
 )
 from edgefront.cli.session import Session, command, group, state_commands
+from edgefront.client.show.output import moment, print_event
+from edgefront.client.show.table import Table
 from edgefront.core.common.errors import EdgefrontError
 from edgefront.core.common.states import JobState
 from edgefront.core.common.validation import checked
-from edgefront.show.output import moment, print_event
-from edgefront.show.table import Table
 
 if TYPE_CHECKING:
     from edgefront.core.schemas.jobs import JobView
@@ -105,8 +105,8 @@ def submit(
 ) -> None:
     """Submit a search job."""
     from edgefront.client import requests
+    from edgefront.client.show.progress import show_estimate
     from edgefront.core.schemas.jobs import JobRequest
-    from edgefront.show.progress import show_estimate
 
     if file is not None:
         request = requests.read_request(file, JobRequest)
@@ -182,7 +182,7 @@ def list_jobs(
 @command(app, "show")
 def show_job(session: Session, job: JobId) -> None:
     """Show a job and its targets."""
-    from edgefront.show.progress import progress_table
+    from edgefront.client.show.progress import progress_table
 
     view = session.client.jobs.get(job)
 
@@ -216,7 +216,7 @@ def watch_job(session: Session, job: JobId) -> None:
 
 
 def _watch(session: Session, job_id: str, after: int = 0) -> None:
-    from edgefront.show import progress
+    from edgefront.client.show import progress
 
     job: JobView = session.client.jobs.get(job_id)  # fails at once if the job does not exist
     client = session.watching_client
@@ -254,8 +254,8 @@ def recommend(
     Works while the job runs. Limits that are not given are the job's own. If nothing fits: the nearest model, and which
     limit to move by how much (exit code 10).
     """
-    from edgefront.show import published
-    from edgefront.show.recommendation import show
+    from edgefront.client.show import published
+    from edgefront.client.show.recommendation import show
 
     client, budget = session.client, training.values
     view = client.jobs.get(job)

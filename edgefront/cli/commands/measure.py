@@ -10,13 +10,13 @@ import typer
 
 from edgefront.cli.commands.options import MODEL_HELP, PassOptions
 from edgefront.cli.session import Session
+from edgefront.client.show.output import NONE, megabytes, millions, milliseconds
+from edgefront.client.show.table import Table
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import MeasurementError, ProtocolError
 from edgefront.core.common.number_formats import BLOCK_SIZE
 from edgefront.core.common.validation import invalid_input
 from edgefront.core.measurement.runtimes import Runtime
-from edgefront.show.output import NONE, megabytes, millions, milliseconds
-from edgefront.show.table import Table
 
 if TYPE_CHECKING:
     from edgefront.cli.workflows.measure import Measured

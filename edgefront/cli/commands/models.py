@@ -20,10 +20,10 @@ from edgefront.cli.commands.options import (
     Numbers,
 )
 from edgefront.cli.session import Session, command, group
+from edgefront.client.show.output import NONE, millions
+from edgefront.client.show.table import Table
 from edgefront.core.common.files import check_free
 from edgefront.core.model_files.model_file import as_folder, bytes_at, check_format, file_name, write_model
-from edgefront.show.output import NONE, millions
-from edgefront.show.table import Table
 
 if TYPE_CHECKING:
     from edgefront.core.architectures.architecture import Architecture
@@ -247,6 +247,7 @@ def list_models(
 
 
 def _list_published(session: Session) -> None:
+    from edgefront.client.show.published import UNKNOWN
     from edgefront.core.architectures.models.published import published_view
     from edgefront.core.architectures.published import (
         PublishedCatalogue,
@@ -256,7 +257,6 @@ def _list_published(session: Session) -> None:
         stated_licence,
     )
     from edgefront.core.schemas.published import DEFAULT_SCORES
-    from edgefront.show.published import UNKNOWN
 
     scores = [score_named(DEFAULT_SCORES[kind], published_models()) for kind in ("base", "instruct")]
     models = tuple(published_view(model) for model in published_models().values())

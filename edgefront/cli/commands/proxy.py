@@ -14,10 +14,10 @@ import typer
 from edgefront.cli.commands.options import ModelArgument
 from edgefront.cli.commands.quality import conditions
 from edgefront.cli.session import Session, command, group
+from edgefront.client.extras import need
+from edgefront.client.show.output import NONE
+from edgefront.client.show.table import Table
 from edgefront.core.common.errors import InvalidInput
-from edgefront.extras import need
-from edgefront.show.output import NONE
-from edgefront.show.table import Table
 
 if TYPE_CHECKING:
     from edgefront.core.architectures.architecture import Architecture

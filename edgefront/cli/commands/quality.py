@@ -13,10 +13,10 @@ import typer
 
 from edgefront.cli.commands.options import Force, ModelArgument
 from edgefront.cli.session import Session, command, group
+from edgefront.client.show.table import Table
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.files import check_free, whole_file
 from edgefront.core.common.units import parse_token_count
-from edgefront.show.table import Table
 
 if TYPE_CHECKING:
     from edgefront.core.architectures.architecture import Architecture
@@ -179,10 +179,10 @@ def predict(
     """Predict a model's perplexity after the training that the scaling law describes. Laws about your own data predict
     the ratio to a named model's perplexity.
     """
+    from edgefront.client.show.frontier_table import label_line
     from edgefront.core.quality.shipped import find_law
     from edgefront.core.training.evaluation.given_model import architecture_of
     from edgefront.core.training.proxies.score import law_about
-    from edgefront.show.frontier_table import label_line
 
     model = architecture_of(architecture)
     predictor = at_budget(law_about(model) if law is None else find_law(law), tokens)

@@ -10,8 +10,8 @@ import typer
 from edgefront.agents.options import AgentOptions
 from edgefront.cli.commands.options import Cores
 from edgefront.cli.session import Session
+from edgefront.client.extras import need
 from edgefront.core.common.processes.child import end_with_input
-from edgefront.extras import need
 
 Home = Annotated[
     Path | None,

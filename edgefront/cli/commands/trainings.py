@@ -22,12 +22,12 @@ from edgefront.cli.commands.options import (
     Watch,
 )
 from edgefront.cli.session import Identifies, Session, command, group, state_commands
+from edgefront.client.show.output import NONE, millions, print_event, share
+from edgefront.client.show.table import Table
 from edgefront.core.common.errors import EdgefrontError, InvalidInput
 from edgefront.core.common.states import TrainingState
 from edgefront.core.common.validation import checked, one_of
 from edgefront.core.model_files.model_file import ModelFormat, as_folder
-from edgefront.show.output import NONE, millions, print_event, share
-from edgefront.show.table import Table
 
 app = group("Train models of a frontier or any others: submit, watch, control, download.")
 
@@ -236,7 +236,7 @@ def list_trainings(
     limit: Newest = 50,
 ) -> None:
     """List trainings, the newest first."""
-    from edgefront.show.training_tables import trainings_table
+    from edgefront.client.show.training_tables import trainings_table
 
     trainings = list(islice(session.client.trainings.list(state=state, job=job, limit=min(limit, 200)), limit))
     session.put(trainings, trainings_table(trainings))
@@ -245,7 +245,7 @@ def list_trainings(
 @command(app, "show")
 def show_training(session: Session, training: TrainingId) -> None:
     """Show a training: its progress, its scores, and the measured latency and memory of its model."""
-    from edgefront.show.training_tables import facts
+    from edgefront.client.show.training_tables import facts
 
     view = session.client.trainings.get(training)
 
@@ -263,7 +263,7 @@ def watch_training(session: Session, training: TrainingIds) -> None:
 
 
 def _watch(session: Session, ids: list[str]) -> None:
-    from edgefront.show.training_tables import watch
+    from edgefront.client.show.training_tables import watch
 
     client = session.watching_client
     for training in ids:

@@ -17,6 +17,9 @@ from edgefront.cli.session import Session
 from edgefront.cli.workflows import up
 from edgefront.client.client import Client
 from edgefront.client.requests import find_request
+from edgefront.client.show import progress
+from edgefront.client.show.output import duration, print_json
+from edgefront.client.show.recommendation import show as show_recommendation
 from edgefront.core.common.errors import Conflict, EdgefrontError
 from edgefront.core.common.files import whole_file
 from edgefront.core.common.states import JobState
@@ -26,9 +29,6 @@ from edgefront.core.schemas.candidates import FrontierView
 from edgefront.core.schemas.jobs import JobRequest, JobView
 from edgefront.core.schemas.recommendations import RecommendationView
 from edgefront.embedded.service import DEVICE, EmbeddedService, locked_home
-from edgefront.show import progress
-from edgefront.show.output import duration, print_json
-from edgefront.show.recommendation import show as show_recommendation
 
 if TYPE_CHECKING:
     from rich.console import Console

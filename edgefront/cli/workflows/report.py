@@ -15,7 +15,12 @@ from typing import Any
 
 from edgefront import __version__
 from edgefront.client.client import Client
+from edgefront.client.extras import need
 from edgefront.client.resources.jobs import Job
+from edgefront.client.show import published, recommendation
+from edgefront.client.show.frontier_table import frontier_label
+from edgefront.client.show.output import NONE, gigabytes, moment
+from edgefront.client.show.table import table_html
 from edgefront.core.common.errors import EdgefrontError, InvalidInput, NotFound
 from edgefront.core.common.files import whole_file
 from edgefront.core.common.states import ENDED_JOBS
@@ -25,11 +30,6 @@ from edgefront.core.schemas.jobs import TargetView
 from edgefront.core.schemas.reports import Report, ReportedCommand, ReportedTarget
 from edgefront.core.schemas.service import DeviceView
 from edgefront.core.search.pareto.options import OptionLimits
-from edgefront.extras import need
-from edgefront.show import published, recommendation
-from edgefront.show.frontier_table import frontier_label
-from edgefront.show.output import NONE, gigabytes, moment
-from edgefront.show.table import table_html
 
 REPORT, PAGE, COMMANDS, JOB = "report.json", "report.html", "commands.txt", "job.json"
 

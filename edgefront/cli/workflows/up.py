@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefront.cli.session import Session
+from edgefront.client.show.output import print_json
 from edgefront.core.common.errors import EdgefrontError
 from edgefront.embedded.service import DEFAULT_PORT, DEVICE, EmbeddedService
-from edgefront.show.output import print_json
 
 if TYPE_CHECKING:
     from rich.console import Console

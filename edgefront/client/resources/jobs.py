@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from pydantic import PrivateAttr
 
+from edgefront.client.extras import need
 from edgefront.client.resources.repeated import follow_log, pages, until_ended
 from edgefront.client.transport import Resource, Transport, segment
 from edgefront.core.common.errors import EdgefrontError
@@ -24,13 +25,12 @@ from edgefront.core.schemas.jobs import AddedTargetRequest, JobPage, JobRequest,
 from edgefront.core.schemas.messages import Event
 from edgefront.core.schemas.predictions import JobEstimate
 from edgefront.core.schemas.recommendations import ChoicesView, RecommendationView
-from edgefront.extras import need
 
 if TYPE_CHECKING:
     from pandas import DataFrame
     from typing_extensions import Unpack
 
-    from edgefront.show.plot import Chart, Plot
+    from edgefront.client.show.plot import Chart, Plot
 
 
 class _Page(JobPage):
@@ -296,8 +296,8 @@ def limit_query(
 
 def chart(transport: Transport, job_id: str, target: str, most: int) -> Chart:
     """Returns the data for a plot of `target` (id or name): at most `most` points, with the recommended model."""
+    from edgefront.client.show.plot import Chart
     from edgefront.core.schemas import points
-    from edgefront.show.plot import Chart
 
     path = f"/v1/jobs/{segment(job_id)}"
     view = transport.ask(RecommendationView, "GET", f"{path}/recommendation", params={"target": target})
@@ -327,7 +327,7 @@ class Job(JobView):
         pip command if the extra `notebook` is missing.
         """
         need("job.plot()", "demo", install="notebook")
-        from edgefront.show.plot import plot
+        from edgefront.client.show.plot import plot
 
         if self._transport is None:
             raise EdgefrontError(f"this job has no connection to a server: read it with client.jobs.get({self.id!r})")
@@ -339,7 +339,7 @@ class Job(JobView):
         return {**super().__getstate__(), "__pydantic_private__": {"_transport": None}}
 
     def _repr_html_(self) -> str:
-        from edgefront.show.progress import progress_table
+        from edgefront.client.show.progress import progress_table
 
         lines = [self.reason] if self.reason else []
         lines += [f"{target.name}: {target.summary}" for target in self.targets if target.summary]
@@ -350,7 +350,7 @@ class Frontier(FrontierView):
     """A Pareto frontier of a job. Notebooks show it as a table."""
 
     def _repr_html_(self) -> str:
-        from edgefront.show.frontier_table import frontier_label, frontier_table
+        from edgefront.client.show.frontier_table import frontier_label, frontier_table
 
         texts = (frontier_label(self), self.summary, self.note)
         return frontier_table(self)._repr_html_() + _paragraphs([text for text in texts if text])

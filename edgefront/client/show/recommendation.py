@@ -6,14 +6,21 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from edgefront.client.show.frontier_table import predicted_quality, quality_header, quality_label
+from edgefront.client.show.output import (
+    MARKED,
+    measured_latency,
+    measured_times,
+    megabytes,
+    millions,
+    standing_in_words,
+)
+from edgefront.client.show.table import Table
 from edgefront.core.architectures.formatting import architecture_in_words, model_in_words
 from edgefront.core.common.states import CandidateRole
 from edgefront.core.measurement.variants import format_of, formats_in_words
 from edgefront.core.schemas.candidates import CandidateView
 from edgefront.core.schemas.recommendations import RecommendationView, RunnerUpView, Standings
-from edgefront.show.frontier_table import predicted_quality, quality_header, quality_label
-from edgefront.show.output import MARKED, measured_latency, measured_times, megabytes, millions, standing_in_words
-from edgefront.show.table import Table
 
 if TYPE_CHECKING:
     from rich.console import Console

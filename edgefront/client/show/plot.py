@@ -14,10 +14,10 @@ from matplotlib import rc_context
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 
+from edgefront.client.show.frontier_table import header_of
 from edgefront.core.common.units import MB
 from edgefront.core.schemas.points import PointsHeader
 from edgefront.core.schemas.recommendations import RecommendationView
-from edgefront.show.frontier_table import header_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

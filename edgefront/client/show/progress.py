@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from edgefront.client.show.output import LINE_INTERVAL_S, NONE, duration, share
+from edgefront.client.show.table import Table
 from edgefront.core.common.states import ENDED_JOBS, Goal, TargetState
 from edgefront.core.common.units import MB, MIB
 from edgefront.core.schemas.jobs import JobView
-from edgefront.show.output import LINE_INTERVAL_S, NONE, duration, share
-from edgefront.show.table import Table
 
 if TYPE_CHECKING:
     from rich.console import Console

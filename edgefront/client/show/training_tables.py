@@ -6,12 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from edgefront.core.common.states import ENDED_TRAININGS, TrainingKind, TrainingState
-from edgefront.core.schemas.trainings import (
-    MetricView,
-    TrainingView,
-)
-from edgefront.show.output import (
+from edgefront.client.show.output import (
     NONE,
     duration,
     megabytes,
@@ -19,7 +14,12 @@ from edgefront.show.output import (
     milliseconds,
     moment,
 )
-from edgefront.show.table import Table
+from edgefront.client.show.table import Table
+from edgefront.core.common.states import ENDED_TRAININGS, TrainingKind, TrainingState
+from edgefront.core.schemas.trainings import (
+    MetricView,
+    TrainingView,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console

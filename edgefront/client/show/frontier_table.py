@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from edgefront.client.show.output import NONE, measured_latency, measured_times, megabytes, millions, speedup, times
+from edgefront.client.show.table import Table
 from edgefront.core.architectures.formatting import layers_in_words, spread, stack_in_words
 from edgefront.core.common.states import CandidateRole
 from edgefront.core.schemas.candidates import CandidateView, FrontierView
 from edgefront.core.search.pareto.options import Figure
-from edgefront.show.output import NONE, measured_latency, measured_times, megabytes, millions, speedup, times
-from edgefront.show.table import Table
 
 if TYPE_CHECKING:
     from edgefront.core.schemas.predictions import ComparedArchitecture, PredictedView

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edgefront.core.architectures.published import PublishedView, score_tables, stated_licence
-from edgefront.core.common.units import plain
-from edgefront.core.measurement.variants import formats_in_words
-from edgefront.core.schemas.recommendations import ChoicesView, ChoiceView, OtherModelView, Standings
-from edgefront.show.output import (
+from edgefront.client.show.output import (
     MARKED,
     NONE,
     measured_latency,
@@ -18,7 +14,11 @@ from edgefront.show.output import (
     millions,
     standing_in_words,
 )
-from edgefront.show.table import Table
+from edgefront.client.show.table import Table
+from edgefront.core.architectures.published import PublishedView, score_tables, stated_licence
+from edgefront.core.common.units import plain
+from edgefront.core.measurement.variants import formats_in_words
+from edgefront.core.schemas.recommendations import ChoicesView, ChoiceView, OtherModelView, Standings
 
 if TYPE_CHECKING:
     from rich.console import Console
