@@ -125,6 +125,20 @@ def declared_inputs(path: Path) -> list[Declared]:
     ]
 
 
+def computed_by(path: Path) -> str:
+    """Describes the first output of an ONNX file as its graph declares it: `logits: all positions`, `logits: one
+    position`, or the output's axes if no input is a sequence of integers.
+    """
+    import onnx
+
+    item = onnx.load(str(path), load_external_data=False).graph.output[0]
+    axes = [axis.dim_value or axis.dim_param for axis in item.type.tensor_type.shape.dim]
+    lengths = [shape[1] for _, kind, shape in declared_inputs(path) if "int" in kind and len(shape) == 2]
+    if not lengths or not axes:
+        return f"{item.name} {axes or 'of unknown shape'}"
+    return f"{item.name}: {'all positions' if lengths[0] in axes[1:] else 'one position'}"
+
+
 def lookup_sizes(path: Path) -> dict[str, int]:
     """Returns a mapping from the name of each input that indexes a Gather to the number of rows of the smallest tensor
     that it indexes, as far as the file declares shapes.

@@ -14,6 +14,7 @@ from edgefront.api.docs.openapi import BINARY, answer, file_answer, sample
 from edgefront.api.http.file_responses import IfNoneMatch, send_file
 from edgefront.api.http.parameters import CandidateId
 from edgefront.api.http.routes import JsonRoute
+from edgefront.core.architectures.cost.passes import Logits
 from edgefront.core.architectures.huggingface import from_config
 from edgefront.core.common.number_formats import NumberFormat
 from edgefront.core.model_files.model_file import ModelFormat
@@ -65,19 +66,26 @@ async def download_model(
         ),
     ] = "onnx",
     numbers: Annotated[
-        NumberFormat,
+        NumberFormat | None,
         Query(
             description="Number format of an ONNX or GGUF file. int8, int4 (ONNX): float32 with the blocks' linear "
             "layers quantised, as a protocol's weights. q8_0, q4_0, q4_k_m, q5_k_m, q6_k, iq4_nl (GGUF): all matrices. "
-            "Other formats are float32 only"
+            "Other formats are float32 only. If absent that which was measured, where the file has it, or float32"
         ),
-    ] = "float32",
+    ] = None,
+    logits: Annotated[
+        Logits | None,
+        Query(
+            description="Positions whose logits the graph of format onnx or onnx-segment computes, or none of them but "
+            "the hidden states. If absent those that were measured. Other ONNX files compute the last ones"
+        ),
+    ] = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Builds the file at the first request, caches it, and streams it. One Range with If-Range resumes a download."""
     folder = context.settings.artifact_folder
     max_bytes = context.settings.data.max_model_bytes
-    build = partial(artifact_for, context.database, viewer, candidate_id, format, folder, numbers, max_bytes)
+    build = partial(artifact_for, context.database, viewer, candidate_id, format, folder, numbers, max_bytes, logits)
     headers = {"X-Edgefront-Weights": "none" if format == "architecture" else "untrained-random"}
     return send_file(request, await context.slow.run(build), if_none_match, headers)
 

@@ -20,6 +20,7 @@ from edgefront.api.docs.openapi import BINARY, answer, errors, file_answer
 from edgefront.api.http.file_responses import IfNoneMatch, send_file, streamed
 from edgefront.api.http.parameters import TrainingId
 from edgefront.api.http.routes import ThreadRoute
+from edgefront.core.architectures.cost.passes import Logits
 from edgefront.core.common.number_formats import NumberFormat
 from edgefront.core.model_files.model_file import ModelFormat
 from edgefront.core.schemas.agent import Name
@@ -122,10 +123,17 @@ async def download_trained_model(
         ),
     ] = "transformers",
     numbers: Annotated[NumberFormat, Query(description="Number format, as for a candidate's model")] = "float32",
+    logits: Annotated[
+        Logits | None,
+        Query(
+            description="As for a candidate's model. If absent those that were measured of the training's candidate "
+            "where the trained model scores tokens; else all"
+        ),
+    ] = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Builds the file at the first request and keeps it. One Range with If-Range resumes a download."""
-    build = partial(trained_model, context.database, viewer, training_id, format, context.settings, numbers)
+    build = partial(trained_model, context.database, viewer, training_id, format, context.settings, numbers, logits)
     return send_file(request, await context.slow.run(build), if_none_match)
 
 

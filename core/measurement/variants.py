@@ -21,8 +21,8 @@ _DEFAULTS: Mapping[Runtime, tuple[WeightFormat, ...]] = {
     "openvino": ("int8", "int4"),
     "pytorch": ("f32", "int8"),
 }
-_BUILDS = ("dtype", "weights", "block-size")
-"""Options of the build of an architecture, which do not apply to a finished model file."""
+_ONLY_OF_MEASURE = ("batch", "block-size", "logits", "warmup", "repeats")
+"""Options of `edgefront measure` that `edgefront model get` lacks."""
 
 
 def format_of(protocol: MeasurementProtocol) -> WeightFormat:
@@ -105,15 +105,25 @@ def _formats_of(protocol: MeasurementProtocol, runtime: Runtime) -> list[WeightF
     return had
 
 
-def measure_command(model: str, protocol: MeasurementProtocol, *, of_file: bool = False) -> str:
+def measure_command(model: str, protocol: MeasurementProtocol) -> str:
     """The command `edgefront measure MODEL` with the options of this protocol."""
-    return shlex.join(["edgefront", "measure", model, *measure_options(protocol, of_file=of_file)])
+    return shlex.join(["edgefront", "measure", model, *measure_options(protocol)])
 
 
-def measure_options(protocol: MeasurementProtocol, *, of_file: bool = False) -> list[str]:
-    """The options with which `edgefront measure` follows the protocol. `of_file`: the model is a GGUF file, so the file
-    determines the number formats.
-    """
+def measure_options(protocol: MeasurementProtocol) -> list[str]:
+    """The options with which `edgefront measure` follows the protocol."""
+    return [word for name, value in _options(protocol).items() for word in (f"--{name}", value)]
+
+
+def get_options(protocol: MeasurementProtocol) -> list[str]:
+    """The options with which `edgefront model get` follows the protocol, without its defaults."""
+    usual = _options(MeasurementProtocol(runtime="llamacpp", mode="generate"))
+    own = {name: value for name, value in _options(protocol).items() if name not in _ONLY_OF_MEASURE}
+    kept = {name: value for name, value in own.items() if name == "weights" or value != usual.get(name)}
+    return [word for name, value in kept.items() for word in (f"--{name}", value)]
+
+
+def _options(protocol: MeasurementProtocol) -> dict[str, str]:
     options: dict[str, Any] = {
         "runtime": protocol.runtime,
         "provider": protocol.provider,
@@ -139,8 +149,7 @@ def measure_options(protocol: MeasurementProtocol, *, of_file: bool = False) -> 
             "sequence-length": protocol.sequence_length,
             "memory-length": protocol.memory_length,
         }
-    given = {name: value for name, value in options.items() if value is not None and not (of_file and name in _BUILDS)}
-    return [word for name, value in given.items() for word in (f"--{name}", str(value))]
+    return {name: str(value) for name, value in options.items() if value is not None}
 
 
 def place_words(place: str, protocol: MeasurementProtocol) -> str:

@@ -161,7 +161,7 @@ def _write(
     writer.add_name(about.get("name") or f"edgefront-{architecture.digest[:12]}")
     if licence := about.get("licence"):
         writer.add_license(licence)
-    writer.add_file_type(getattr(gguf.LlamaFileType, _FILE_TYPES.get(numbers, f"MOSTLY_{numbers.upper()}")))
+    writer.add_file_type(file_type(numbers))
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     stated = MAX_LENGTH if measured else architecture.stated_length
     longest = stated if architecture.max_length is None else architecture.max_length + int(measured)
@@ -187,6 +187,13 @@ def _write(
     with closing(writer):
         for tensor, kind in ordered:
             writer.write_tensor_data(data(tensor, kind) if tensor.constant is None else _Array(tensor.constant))
+
+
+def file_type(numbers: str) -> int:
+    """llama.cpp's number of a format of files, `general.file_type`."""
+    import gguf
+
+    return int(getattr(gguf.LlamaFileType, _FILE_TYPES.get(numbers, f"MOSTLY_{numbers.upper()}")))
 
 
 def _copied(tensor: GgufTensor, kind: Format) -> int:

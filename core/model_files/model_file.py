@@ -58,17 +58,41 @@ NUMBERS: dict[ModelFormat, tuple[NumberFormat, ...]] = {
 }
 """Number formats of each file format; file formats not listed have only float32."""
 
+LOGITS: dict[ModelFormat, tuple[Logits, ...]] = {
+    **dict.fromkeys(MODES, ("last",)),
+    "onnx": get_args(Logits),
+    "onnx-segment": get_args(Logits),
+}
+"""Positions whose logits the graph of an ONNX format can compute, the default first."""
+
+
+def as_measured(
+    format_: ModelFormat, number_format: NumberFormat, logits: Logits
+) -> tuple[NumberFormat, Logits | None]:
+    """Number format and logits of a file of this format after a measurement with these, where the format has them;
+    otherwise its defaults (no logits: a format without a choice).
+    """
+    allowed = LOGITS.get(format_, (None,))
+    own = number_format if number_format in NUMBERS.get(format_, ()) else "float32"
+    return own, logits if logits in allowed else allowed[0]
+
 
 def formats_of(architecture: Architecture) -> tuple[ModelFormat, ...]:
     """File formats in which this model can be written."""
     return tuple(format_ for format_ in get_args(ModelFormat) if _fault(architecture, format_) is None)
 
 
-def check_format(architecture: Architecture, format_: ModelFormat, number_format: NumberFormat = "float32") -> None:
+def check_format(
+    architecture: Architecture,
+    format_: ModelFormat,
+    number_format: NumberFormat = "float32",
+    logits: Logits | None = None,
+) -> None:
     """Raises `InvalidInput` unless this model can be written in this file format and number format.
 
     The error names `format` if the model cannot be written in the file format (for example an encoder in a generation
-    format), and `numbers` if the file format does not support the number format.
+    format), `numbers` if the file format does not support the number format, and `logits` if its graph cannot compute
+    those.
     """
     one_of("format", format_, get_args(ModelFormat))
     one_of("numbers", number_format, get_args(NumberFormat))
@@ -85,6 +109,14 @@ def check_format(architecture: Architecture, format_: ModelFormat, number_format
             value=number_format,
             allowed=", ".join(number_formats) if len(number_formats) > 1 else "float32, or another format",
         )
+    if logits is not None and logits not in (allowed := LOGITS.get(format_, ())):
+        raise InvalidInput(
+            f"logits {logits} is not for {format_}, "
+            + ("whose runtime decides" if not allowed else f"which computes those of the {allowed[0]} position"),
+            field="logits",
+            value=logits,
+            allowed=", ".join(allowed) or "no value",
+        )
     fault = _fault(architecture, format_, number_format)
     if fault is not None:
         nearest = f" (it has {fault.allowed})" if format_ in ("gguf", "transformers") else ""
@@ -96,15 +128,23 @@ def check_format(architecture: Architecture, format_: ModelFormat, number_format
         )
 
 
-def file_name(digest: str, seed: int | None, format_: ModelFormat, number_format: NumberFormat = "float32") -> str:
+def file_name(
+    digest: str,
+    seed: int | None,
+    format_: ModelFormat,
+    number_format: NumberFormat = "float32",
+    logits: Logits | None = None,
+) -> str:
     """Builds a file name from the digest, the seed of untrained weights (None: trained), the graph's mode unless
-    forward, and the number format unless float32.
+    forward, the positions of its logits unless the default, and the number format unless float32.
     """
     short = digest[:12]
     if format_ == "architecture":
         return f"edgefront-{short}-architecture.json"
     kind, _, mode = format_.partition("-")
-    what = "".join(f"-{part}" for part in (mode, "" if number_format == "float32" else number_format) if part)
+    positions = "" if logits is None or logits == LOGITS[format_][0] else logits
+    parts = (mode, positions, "" if number_format == "float32" else number_format)
+    what = "".join(f"-{part}" for part in parts if part)
     weights = "trained" if seed is None else f"untrained-seed{seed}"
     if format_ == "transformers":
         return f"edgefront-{short}-{weights}-transformers.tar"
@@ -118,17 +158,18 @@ def write_model(
     path: Path,
     number_format: NumberFormat = "float32",
     files: Mapping[str, bytes] | None = None,
+    logits: Logits | None = None,
 ) -> None:
     """Writes one file with the untrained weights of a seed or given weights (`core.model_files.parameter_values`).
 
     A file of the format "architecture" contains only the description in canonical form. `files` are the tokenizer and
     card of a trained model: the transformers archive includes the files, and a GGUF file takes its vocabulary from the
-    tokenizer. Graphs for prefill and decode score only the final position, [batch, scores]; others score all.
+    tokenizer. `logits`: the positions that an ONNX graph scores, by default the first of `LOGITS`.
 
-    Raises `InvalidInput` for a format or number format that the model does not support, or a tokenizer that GGUF cannot
-    express, `TooLarge` for an ONNX file above 2 GiB, `Unavailable` if the disk is full.
+    Raises `InvalidInput` for a format, number format or logits that the model does not support, or a tokenizer that
+    GGUF cannot express, `TooLarge` for an ONNX file above 2 GiB, `Unavailable` if the disk is full.
     """
-    check_format(architecture, format_, number_format)
+    check_format(architecture, format_, number_format, logits)
     if format_ == "architecture":
         with whole_file(path) as file:
             file.write((json.dumps(architecture.canonical, indent=2, sort_keys=True) + "\n").encode())
@@ -146,9 +187,8 @@ def write_model(
     elif format_ == "safetensors":
         write_safetensors(architecture, weights, path)
     else:
-        mode, in_place = MODES[format_], format_ == "onnx-generate"
-        logits: Logits = "last" if mode in ("prefill", "decode") else "all"
-        options = GraphOptions(mode=mode, logits=logits, in_place=in_place)
+        in_place = format_ == "onnx-generate"
+        options = GraphOptions(mode=MODES[format_], logits=logits or LOGITS[format_][0], in_place=in_place)
         if number_format in QUANTISED:
             options = replace(options, quantisation=cast(Quantisation, number_format))
         else:

@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field
 
+from edgefront.core.architectures.cost.passes import Logits
 from edgefront.core.common.states import CandidateRole, CandidateState, LaunchState, Purpose
 from edgefront.core.measurement.figures import Figures
 from edgefront.core.measurement.protocol import MeasurementProtocol
@@ -167,9 +168,15 @@ class BlockView(View):
 
 
 class DownloadView(View):
-    """Download format of a candidate's model, with its number formats."""
+    """Format and logits of a file of a candidate's model, with its number formats."""
 
     format: str
+    logits: Logits | None = None
+    """Positions whose logits the graph computes; None if the format has no choice."""
+    flops: int | None = None
+    """FLOPs of a forward pass of the measured length with these logits."""
+    logits_bytes: int | None = None
+    """Bytes of these logits."""
     numbers: tuple[str, ...]
 
 

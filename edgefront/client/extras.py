@@ -35,7 +35,7 @@ _EXTRAS = {
         "uvicorn",
         "yaml",
     ),
-    "train": ("jinja2", "sacrebleu", "scipy", "tensorboardX", "tokenizers", "yaml"),
+    "train": ("huggingface_hub", "jinja2", "sacrebleu", "scipy", "tensorboardX", "tokenizers", "yaml"),
     "eval": ("lm_eval",),
     "demo": ("matplotlib",),
     "notebook": ("matplotlib", "pandas", "pyarrow"),

@@ -74,7 +74,7 @@ with_id(
     "artifact",
     *required(sa.String(64), "digest", "sha256"),
     *required(sa.BigInteger, "seed", "size"),
-    *required(sa.String(20), "format"),
+    *required(sa.String(40), "format"),
     *required(sa.String(300), "path"),
     *required(UTC, "created_at"),
     sa.UniqueConstraint("digest", "seed", "format"),

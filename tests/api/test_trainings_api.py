@@ -17,13 +17,14 @@ from packages import lively
 from running_api import Service, problem
 from simulated_agent import SimulatedAgent
 from simulated_pool import ARCHITECTURE, DATA, Pool, prepare, settings_for
+from sqlalchemy import select
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer, Tokenizer
 from edgefront.core.schemas.messages import Event
 from edgefront.core.schemas.trainings import MetricPage, TrainingPage, TrainingView
 from edgefront.core.services.trainings.claims import TrainingClaim
-from edgefront.core.store.tables import Training
+from edgefront.core.store.tables import Target, Training
 from edgefront.core.training.evaluation.package import write_package
 from edgefront.core.training.recipes.catalogue import recipes as all_recipes
 from edgefront.workers.training.supervisor import Supervisor
@@ -221,9 +222,21 @@ def test_a_trained_model_is_downloaded_as_one_file(service: Service, client: htt
         }
     assert problem(client.get(f"{path}/model?format=gguf&numbers=int8"), 422)["field"] == "numbers"
     assert problem(client.get(f"{path}/model?format=gguf&numbers=q9"), 422)["field"] == "numbers"
+
+    def name(**params: str) -> str:
+        answer = client.get(f"{path}/model", params={"format": "onnx", **params}).raise_for_status()
+        return answer.headers["content-disposition"].rpartition("-trained")[2]
+
+    assert (name(), name(logits="last"), name(logits="all")) == ('.onnx"', '-last.onnx"', '.onnx"')
+    SimulatedAgent(service.database)
+    service.submit(client)
+    with service.database.write() as session:  # of a candidate, which was measured with logits of the last position
+        session.get_one(Training, made).target_id = session.scalars(select(Target.id)).first()
+    assert name() == '-last.onnx"'
     kept = service.settings.artifact_folder / "trainings" / made / "models"
-    assert sorted(file.name.rpartition("-trained-")[2] for file in kept.glob("*/[!.]*")) == [
+    assert sorted(file.name.rpartition("-trained-")[2] for file in kept.glob("*/*-trained-*")) == [
         "float16.gguf",
+        "last.onnx",
         "transformers.tar",
     ]
     folders = {file["path"].split("/")[0] for file in client.get(f"{path}/files").json()}

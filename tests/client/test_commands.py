@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from running_client import BOARD, SMALL, Running
 from edgefront.cli import exits
 from edgefront.cli.commands.devices import only_device
 from edgefront.client.local import LocalServer, is_starting
+from edgefront.client.show.output import megabytes, milliseconds
 from edgefront.core.common.errors import InvalidInput
 
 
@@ -131,12 +133,19 @@ def test_ctrl_c_leaves_a_watch_and_not_the_job(running: Running) -> None:
 
 def test_downloads(running: Running, tmp_path: Path) -> None:
     point = running.client.frontier(running.job.id).points[0]
-    path = running.show("model download", point.id, "--output", str(tmp_path)).strip()
+    done = running.command("model download", point.id, "--output", str(tmp_path), code=exits.OK)
+    path = done.stdout.strip()
     assert Path(path).stat().st_size > point.weight_bytes
+    measured, other = done.stderr.splitlines()
+    assert measured.startswith("this file: logits of the last position, ")
+    assert measured.endswith(f"measured {milliseconds(point.latency_ms)} ms and {megabytes(point.memory_bytes)} MB")
+    assert re.fullmatch("--logits all: logits of all .* positions, .* GFLOPs, .* MB of logits; not measured", other)
+    whole = running.read("model download --logits all", point.id, "-o", str(tmp_path))
+    assert (whole["logits"], whole["path"]) == ("all", path.replace("-last.onnx", ".onnx"))
     output = running.read("model download --format safetensors", point.id, "-o", str(tmp_path / "own"))
     assert output["bytes"] == (tmp_path / "own").stat().st_size
     decode = running.show("model download --format onnx-decode", point.id, "--output", str(tmp_path)).strip()
-    assert decode == path.replace(".onnx", "-decode.onnx")
+    assert decode == path.replace("-last.onnx", "-decode.onnx")
     nowhere = running.command("model download", point.id, "-o", str(tmp_path / "no" / "such" / "x"), code=exits.ERROR)
     assert "Traceback" not in nowhere.stderr
     running.command("model download cnd_none", "-o", str(tmp_path), code=exits.NOT_FOUND)

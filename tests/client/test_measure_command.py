@@ -21,6 +21,7 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LatencySamples, LaunchResult, PeakMemory
 from edgefront.core.model_files.export import write_onnx
 from edgefront.core.model_files.gguf import write_gguf
+from edgefront.core.model_files.state import GraphOptions
 
 TINY = {
     "d_model": 64,
@@ -79,13 +80,19 @@ def test_choices_that_do_not_go_together_name_the_field(description: Path) -> No
 
 def test_an_onnx_file_is_measured_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "model.onnx"
-    write_onnx(Architecture.parse(TINY), 3, file)
+    write_onnx(Architecture.parse(TINY), 3, file, GraphOptions(logits="last"))
     done = edgefront("measure --json", str(file), *QUICK, code=exits.OK)
     report = json.loads(done.stdout)
     assert report["file"] == str(file)
     assert report["latency_ms"] > 0
+    assert report["computes"] == "logits: one position"
+    assert report["protocol"].keys().isdisjoint({"logits", "dtype", "weights"})  # the graph's, not the protocol's
+    write_onnx(Architecture.parse(TINY), 3, file)
     shown = edgefront("measure", str(file), *QUICK, code=exits.OK)
     assert "peak memory" in shown.stdout
+    assert "logits: all positions" in shown.stderr
+    refused = edgefront("measure --logits last", str(file), *QUICK, code=exits.REFUSED)
+    assert "an ONNX file computes what its graph says" in refused.stderr
     refused = edgefront("measure --weights int8", str(file), *QUICK, code=exits.ERROR)
     assert "an ONNX file is run unchanged" in refused.stderr
 

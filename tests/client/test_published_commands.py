@@ -84,7 +84,7 @@ def test_the_best_published_model_for_a_device(running: Running, tmp_path: Path)
     assert answer["choices"]["score"] == "obsscaling_base:HellaSwag"
     assert (best["weights"], best["runtime"], best["licence"]) == ("f32", "onnxruntime", "mit")
     shown = running.command("job recommend --max-memory-mb 5000 --explain", answer["job"], code=exits.OK)
-    for words in ("recommended", "HellaSwag", "hf download", "nothing was downloaded"):
+    for words in ("recommended", "HellaSwag", "edgefront model get", "nothing was downloaded"):
         assert words in shown.stdout
     nothing = running.command("job recommend --max-memory-mb 0.1", answer["job"], code=exits.NOTHING_FITS)
     assert "raise the memory limit" in nothing.stdout
@@ -96,7 +96,7 @@ def test_the_best_published_model_for_a_device(running: Running, tmp_path: Path)
     ((_, recommended),) = report.recommended
     assert recommended.id == best["candidate"]["id"]
     page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
-    for words in (best["model"], "HellaSwag", "onnxruntime", "f32", "hf download"):
+    for words in (best["model"], "HellaSwag", "onnxruntime", "f32", "edgefront model get"):
         assert words in page
     running.command("report write --max-memory-mb 0.1", answer["job"], "-o", str(tmp_path / "no"), code=exits.OK)
     wrong = running.command("report write --target x", answer["job"], "-o", str(tmp_path / "x"))

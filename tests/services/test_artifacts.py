@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import onnx
 import pytest
@@ -31,7 +31,7 @@ from edgefront.core.services.jobs.answers import model_files as artifacts
 from edgefront.core.services.jobs.answers.candidates import list_candidates
 from edgefront.core.services.jobs.answers.model_files import artifact_for
 from edgefront.core.store.database import Database
-from edgefront.core.store.tables import Artifact
+from edgefront.core.store.tables import Artifact, Target
 
 
 @pytest.fixture
@@ -53,11 +53,11 @@ def test_each_format(tiny: tuple[Service, CandidateView], tmp_path: Path) -> Non
     folder = tmp_path / "artifacts"
     short = candidate.digest[:12]
     names: dict[ModelFormat, str] = {
-        "onnx": f"edgefront-{short}-untrained-seed5.onnx",
+        "onnx": f"edgefront-{short}-untrained-seed5-last.onnx",
         "onnx-prefill": f"edgefront-{short}-untrained-seed5-prefill.onnx",
         "onnx-decode": f"edgefront-{short}-untrained-seed5-decode.onnx",
         "onnx-generate": f"edgefront-{short}-untrained-seed5-generate.onnx",
-        "onnx-segment": f"edgefront-{short}-untrained-seed5-segment.onnx",
+        "onnx-segment": f"edgefront-{short}-untrained-seed5-segment-last.onnx",
         "safetensors": f"edgefront-{short}-untrained-seed5.safetensors",
         "architecture": f"edgefront-{short}-architecture.json",
     }
@@ -103,7 +103,7 @@ def test_other_numbers_are_files_of_their_own(tiny: tuple[Service, CandidateView
     }
     short = candidate.digest[:12]
     assert [file.name for file in made.values()] == [
-        f"edgefront-{short}-untrained-seed5-segment{numbers}.onnx"
+        f"edgefront-{short}-untrained-seed5-segment-last{numbers}.onnx"
         for numbers in ("", "-float16", "-bfloat16", "-int8", "-int4")
     ]
     assert made["float16"].size < made["int4"].size < made["int8"].size < made["float32"].size
@@ -113,6 +113,32 @@ def test_other_numbers_are_files_of_their_own(tiny: tuple[Service, CandidateView
     with pytest.raises(InvalidInput, match="safetensors: it contains float32") as caught:
         artifact_for(service.database, service.user, candidate.id, "safetensors", tmp_path, "int8")
     assert (caught.value.field, caught.value.value) == ("numbers", "int8")
+
+
+def test_a_file_computes_what_was_measured_or_what_is_asked(
+    tiny: tuple[Service, CandidateView], tmp_path: Path
+) -> None:
+    service, candidate = tiny
+
+    def axes(**asked: Any) -> list[str]:
+        made = artifact_for(service.database, service.user, candidate.id, "onnx", tmp_path, **asked)
+        (output,) = onnx.load(made.path).graph.output
+        return [output.name, *(axis.dim_param for axis in output.type.tensor_type.shape.dim[:-1])]
+
+    assert axes() == axes(logits="last") == ["logits", "batch"]
+    assert axes(logits="all") == ["logits", "batch", "sequence"]
+    assert axes(logits="none") == ["hidden", "batch", "sequence"]
+    with service.database.write() as session:
+        target = session.get(Target, candidate.target_id)
+        assert target is not None
+        target.protocol = {**target.protocol, "logits": "all", "weights": "int8"}
+    assert axes() == ["logits", "batch", "sequence"]
+    made = artifact_for(service.database, service.user, candidate.id, "onnx", tmp_path)
+    assert made.name.endswith("seed5-int8.onnx")
+    for format_, logits in (("onnx-decode", "all"), ("safetensors", "last")):
+        with pytest.raises(InvalidInput, match=f"logits {logits} is not for {format_}") as caught:
+            artifact_for(service.database, service.user, candidate.id, format_, tmp_path, logits=logits)  # type: ignore[arg-type]
+        assert caught.value.field == "logits"
 
 
 def test_a_missing_file_is_built_again(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
@@ -227,7 +253,7 @@ def test_making_room_spares_what_was_built_and_forgets_only_what_it_removed(
     with monkeypatch.context() as patched:
         patched.setattr(Path, "unlink", held)
         made("onnx", oldest.size)
-    assert kept() == {"safetensors", "onnx"}
+    assert kept() == {"safetensors", "onnx-last"}
 
 
 def test_a_model_beyond_what_is_kept_is_not_built(

@@ -102,7 +102,9 @@ def test_the_highest_score_within_limits_over_all_formats(service: Service, boar
     assert all(
         re.match(f"(within {limits}, but not better|beyond {limits}): \\d+ models?$", why) for why in told.values()
     )
-    assert f"hf download {best.model}" in view.commands[0]
+    (command,) = view.commands
+    assert command.startswith(f"edgefront model get {best.model} ")
+    assert f"--weights {'full' if best.weights == 'f32' else best.weights}" in command
     assert sum(board.launches.values()) <= 25
     named = [view.recommended, *(each.choice for each in view.runners_up), *view.frontier, *view.others]
     with service.database.read() as session:

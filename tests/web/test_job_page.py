@@ -204,7 +204,7 @@ def test_downloads_say_that_weights_are_untrained_and_are_the_api_s_bytes(
             "lts-gpt2",
             {"sequence_length": 8, "memory_length": 8, "weights": "int8"},
             [f"{name} int8" for name in ("ONNX", "prefill", "decode", "segment")],
-            "-segment-int8.onnx",
+            "-segment-last-int8.onnx",
         ),
         ("lts-gpt2", GENERATION, ["ONNX", "prefill", "decode", "generate"], "-generate.onnx"),
         ("lts-transformer-xl", GENERATION, ["ONNX", "prefill", "decode"], "-decode.onnx"),

@@ -285,8 +285,7 @@ def test_the_best_published_model_from_the_page_alone(
     )
     expect(page.locator("#candidates")).to_be_hidden()  # one table has all
     expect(page.locator("#chart .ytitle")).to_have_text("HellaSwag")
-    page.get_by_text("Get it and check it").click()
-    expect(page.locator("#choices-commands")).to_contain_text(f"hf download {best['model']}")
+    expect(page.locator("#choices-commands")).to_contain_text(f"edgefront model get {best['model']}")
     expect(page.locator("#choices-unscored-title")).to_contain_text("Without this score")
     copy = watch(member, f"/new?from={job['id']}")
     expect(copy.page.locator("#begin")).to_have_value("published")

@@ -13,15 +13,24 @@ from pathlib import Path
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
 from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.passes import Logits
 from edgefront.core.common.errors import Conflict, NotFound, Unavailable
 from edgefront.core.common.files import locked
 from edgefront.core.common.number_formats import NumberFormat
 from edgefront.core.common.states import TrainingKind, TrainingState
-from edgefront.core.model_files.model_file import ModelFormat, check_format, file_name, formats_of, write_model
+from edgefront.core.model_files.model_file import (
+    ModelFormat,
+    as_measured,
+    check_format,
+    file_name,
+    formats_of,
+    write_model,
+)
 from edgefront.core.schemas.trainings import TrainingFile
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import training_of
 from edgefront.core.services.settings import Settings
+from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.services.trainings.folder import (
     WEIGHTS,
     checkpoints_in,
@@ -31,7 +40,7 @@ from edgefront.core.services.trainings.folder import (
     training_folder,
 )
 from edgefront.core.store.database import Database
-from edgefront.core.store.tables import Training
+from edgefront.core.store.tables import Target, Training
 from edgefront.core.training.evaluation.package import read_package
 from edgefront.core.training.run_folder import LOG, RESULT, TENSORBOARD
 
@@ -182,18 +191,23 @@ def trained_model(
     format_: ModelFormat,
     settings: Settings,
     number_format: NumberFormat = "float32",
+    logits: Logits | None = None,
 ) -> Download:
     """Returns the trained model in this format. Building the file may take seconds and happens outside transactions.
+
+    `logits`: by default what was measured of the training's candidate, if the trained model scores tokens as well.
 
     Raises:
         NotFound: the training does not exist, belongs to another owner, or trains a supernet, which is not one model.
         Conflict: the training has no result yet.
-        InvalidInput: the model does not support the format or number format, or GGUF does not support its tokenizer.
+        InvalidInput: the model does not support the format, number format or logits, or GGUF its tokenizer.
         Unavailable: the disk is full.
     """
     with database.read() as session:
         training = training_of(session, principal, training_id)
         training_state, kind, trained = training.state, training.kind, training.trained or training.architecture
+        target = session.get(Target, training.target_id) if training.target_id else None
+        measured = None if target is None else PROTOCOL.read(target.protocol)
     files = files_of(database, principal, training_id, settings)
     if kind == TrainingKind.SUPERNET:
         raise NotFound(f"training {training_id} is of a supernet, not of one model: train a model that it found")
@@ -203,17 +217,21 @@ def trained_model(
         message = f"training {training_id} is {training_state} and has no result yet"
         raise Conflict(message, state=training_state) from None
     architecture = Architecture.parse(trained)
-    check_format(architecture, format_, number_format)
+    if measured is not None and architecture.output.kind == "tokens":
+        logits = logits or as_measured(format_, "float32", measured.logits)[1]
+    check_format(architecture, format_, number_format, logits)
     folder = files.folder / _MODELS / sha256[:16]
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / file_name(architecture.digest, None, format_, number_format)
+    path = folder / file_name(architecture.digest, None, format_, number_format, logits)
     with locked(folder / ".lock"):
         if not path.is_file():
             with tempfile.TemporaryDirectory(dir=folder, prefix=".") as temporary:
                 package = read_package(files.folder / RESULT)
                 tokenizer_files = package.hugging_face_files() if format_ in ("gguf", "transformers") else None
                 draft = Path(temporary) / "model"
-                write_model(package.architecture, format_, package.weights, draft, number_format, tokenizer_files)
+                write_model(
+                    package.architecture, format_, package.weights, draft, number_format, tokenizer_files, logits
+                )
                 draft.replace(path)
     state, digest = hashed(path)
     return Download(path, path.name, state.st_size, digest)

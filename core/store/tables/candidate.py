@@ -85,7 +85,7 @@ class Artifact(Base):
     id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("art"))
     digest: Mapped[str] = mapped_column(String(64))  # digest of the architecture
     seed: Mapped[int] = mapped_column(BigInt)
-    format: Mapped[str] = mapped_column(String(20))  # onnx, safetensors, architecture
+    format: Mapped[str] = mapped_column(String(40))  # onnx-u4-last, safetensors, architecture
     path: Mapped[str] = mapped_column(String(300))  # below the artifact folder
     size: Mapped[int] = mapped_column(BigInt)
     sha256: Mapped[str] = mapped_column(String(64))

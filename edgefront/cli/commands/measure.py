@@ -13,7 +13,7 @@ from edgefront.cli.session import Session
 from edgefront.client.show.output import NONE, megabytes, millions, milliseconds
 from edgefront.client.show.table import Table
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.common.errors import MeasurementError, ProtocolError
+from edgefront.core.common.errors import InvalidInput, MeasurementError, ProtocolError
 from edgefront.core.common.number_formats import BLOCK_SIZE
 from edgefront.core.common.validation import invalid_input
 from edgefront.core.measurement.runtimes import Runtime
@@ -42,8 +42,9 @@ def measure(
     batch: Annotated[int, typer.Option(min=1, help="Sequences per pass.")] = 1,
     block_size: Annotated[int, typer.Option(help="With weights int4: weights that share a scale.")] = BLOCK_SIZE,
     logits: Annotated[
-        Literal["none", "last", "all"], typer.Option(help="Positions whose logits are computed.")
-    ] = "last",
+        Literal["none", "last", "all"] | None,
+        typer.Option(help="Positions whose logits are computed. Default: last; an ONNX file's graph decides."),
+    ] = None,
     context: Annotated[
         str | None,
         typer.Option(
@@ -92,7 +93,7 @@ def measure(
         "threads": threads,
         "batch": batch,
         "block_size": block_size,
-        "logits": logits,
+        "logits": logits or "last",
         "warmup": warmup,
         "repeats": repeats,
     }
@@ -110,6 +111,13 @@ def measure(
     subject = find_model(model, runtime)
     if runtime != "llamacpp" and is_gguf(model):
         session.note(f"{runtime} cannot run a GGUF file: its description is measured, with random weights")
+    if logits is not None and isinstance(subject, Path) and runtime != "llamacpp":
+        raise InvalidInput(
+            f"logits {logits} needs a description: an ONNX file computes what its graph says",
+            field="logits",
+            value=logits,
+            allowed="omit, or the description of the model",
+        )
     if isinstance(subject, Architecture):
         for protocol in protocols:
             protocol_costs(subject, protocol)  # raises for passes that the model does not support
@@ -191,9 +199,9 @@ def _note(session: Session, measured: Measured, contexts: Sequence[Measured] = (
             f"{file['architecture']} of {millions(file['parameters'])} weights, as they are in the file: {parts}"
         )
     numbers = "" if file is not None else f", {protocol.dtype}, weights {protocol.weights}"
+    computed = report.get("computes", f"logits {protocol.logits}{numbers}")
     session.note(
-        f"{protocol.runtime} {protocol.provider}, {protocol.threads} thread(s), batch {protocol.batch}, logits "
-        f"{protocol.logits}{numbers}"
+        f"{protocol.runtime} {protocol.provider}, {protocol.threads} thread(s), batch {protocol.batch}, {computed}"
         + (f", key/value cache {protocol.kv_cache}" if protocol.kv_cache else "")
         + f"; {passes} {kind} in {len(measured.launches)} launch(es), memory by the {memory['method']} method"
     )

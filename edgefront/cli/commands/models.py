@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -16,17 +18,33 @@ from edgefront.cli.commands.options import (
     FileFormat,
     Force,
     Licence,
+    LogitsOption,
     ModelArgument,
     Numbers,
+    PassOptions,
 )
 from edgefront.cli.session import Session, command, group
-from edgefront.client.show.output import NONE, millions
+from edgefront.client.show.output import megabytes, millions, milliseconds
 from edgefront.client.show.table import Table
 from edgefront.core.common.files import check_free
-from edgefront.core.model_files.model_file import as_folder, bytes_at, check_format, file_name, write_model
+from edgefront.core.common.number_formats import NumberFormat, Quantisation
+from edgefront.core.common.validation import one_of
+from edgefront.core.measurement.runtimes import Runtime
+from edgefront.core.model_files.model_file import (
+    LOGITS,
+    ModelFormat,
+    as_folder,
+    as_measured,
+    bytes_at,
+    check_format,
+    file_name,
+    write_model,
+)
 
 if TYPE_CHECKING:
     from edgefront.core.architectures.architecture import Architecture
+    from edgefront.core.architectures.cost.passes import Logits
+    from edgefront.core.schemas.candidates import CandidateDetails, DownloadView
 
 app = group("Models: download candidates of a search; list, show, import and build named models and your own.")
 
@@ -38,24 +56,47 @@ def download(
     session: Session,
     candidate: CandidateId,
     kind: FileFormat = "onnx",
-    numbers: Numbers = "float32",
+    numbers: Numbers = None,
+    logits: LogitsOption = None,
     output: Output = Path("."),
     force: Force = False,
 ) -> None:
-    """Download a model (untrained weights, generated from the candidate's seed). Resumes an interrupted download."""
+    """Download a model (untrained weights, generated from the candidate's seed), in the number format and with the
+    logits that were measured. Resumes an interrupted download."""
+    details = session.client.candidates.details(candidate)
     with as_folder(output, kind, force=force) as target, session.progress(in_bytes=True) as update:
         downloaded = session.client.models.download(
-            candidate, kind, target, numbers=numbers, replace=force, progress=partial(update, kind)
+            candidate, kind, target, numbers=numbers, logits=logits, replace=force, progress=partial(update, kind)
         )
     path = output if target != output else downloaded
+    measured_numbers, measured_logits = as_measured(kind, details.protocol.number_format, details.protocol.logits)
+    numbers, logits = numbers or measured_numbers, logits or measured_logits
     result = {
         "candidate": candidate,
         "format": kind,
         "numbers": numbers,
+        "logits": logits,
         "path": str(path),
         "bytes": bytes_at(path),
     }
+    for file in details.downloads:
+        if file.format == kind and file.logits is not None:
+            is_measured = (file.logits, numbers) == (measured_logits, measured_numbers)
+            session.note(_takes(details, file, is_chosen=file.logits == logits, is_measured=is_measured))
     session.put(result, lambda: session.say(str(path)))
+
+
+def _takes(details: CandidateDetails, file: DownloadView, *, is_chosen: bool, is_measured: bool) -> str:
+    """Says what a graph computes and takes: operations and logits by count, time and memory if they were measured."""
+    candidate, protocol = details.candidate, details.protocol
+    positions = protocol.batch * protocol.sequence_length
+    words = {"last": "the last position", "all": f"all {positions} positions", "none": "no position"}
+    text = f"{'this file' if is_chosen else f'--logits {file.logits}'}: logits of {words[file.logits or 'none']}, "
+    text += f"{(file.flops or 0) / 1e9:.3g} GFLOPs, {megabytes(file.logits_bytes)} MB of logits; "
+    runs_file = protocol.runtime in ("onnxruntime", "openvino") and protocol.mode == "forward"
+    if not (is_measured and runs_file) or candidate.latency_ms is None:
+        return f"{text}not measured"
+    return f"{text}measured {milliseconds(candidate.latency_ms)} ms and {megabytes(candidate.memory_bytes)} MB"
 
 
 @command(app, "build", server=False)
@@ -69,39 +110,117 @@ def build(
         ),
     ],
     kind: FileFormat = "onnx",
-    numbers: Numbers = "float32",
+    numbers: Numbers = None,
+    logits: LogitsOption = None,
     output: Output = Path("."),
     seed: Annotated[int, typer.Option(min=0, max=(1 << 63) - 1, help="Seed of the random weights.")] = 0,
     force: Force = False,
 ) -> None:
     """Write a model to a file, with its trained weights or with untrained ones from a seed. Needs no server."""
+    result = _write(session, model, kind, numbers or "float32", logits, output, seed=seed, force=force)
+    if result["weights"] == "untrained-random":
+        session.note(f"untrained: the weights are random numbers from seed {seed}")
+    session.put(result, lambda: session.say(result["path"]))
+
+
+def _write(
+    session: Session,
+    model: str,
+    kind: ModelFormat,
+    numbers: NumberFormat,
+    logits: Logits | None,
+    output: Path,
+    *,
+    seed: int = 0,
+    force: bool,
+) -> dict[str, Any]:
+    """Writes a model to a file in the folder `output`, or to this file; returns what the file is and its path."""
     from edgefront.core.training.evaluation.given_model import architecture_of, has_weights, package_of
 
     trained = session.resources.enter_context(package_of(model)) if has_weights(model) else None
     architecture = architecture_of(model) if trained is None else trained.architecture
-    check_format(architecture, kind, numbers)
+    check_format(architecture, kind, numbers, logits)
     files = trained.hugging_face_files() if trained is not None and kind in ("transformers", "gguf") else None
     from_seed = seed if trained is None else None
     with as_folder(output, kind, force=force) as target:
-        name = file_name(architecture.digest, from_seed, kind, numbers)
+        name = file_name(architecture.digest, from_seed, kind, numbers, logits)
         file = target / name if target.is_dir() else target
         check_free(file, force=force)
         with session.err.status(f"building {file.name} …"):
-            write_model(architecture, kind, seed if trained is None else trained.weights, file, numbers, files)
+            values = seed if trained is None else trained.weights
+            write_model(architecture, kind, values, file, numbers, files, logits)
     path = output if target != output else file
     weights = "none" if kind == "architecture" else "untrained-random" if trained is None else "trained"
-    result = {
+    return {
         "digest": architecture.digest,
         "format": kind,
         "numbers": numbers,
+        "logits": logits or LOGITS.get(kind, (None,))[0],
         "seed": from_seed,
         "weights": weights,
         "path": str(path),
         "bytes": bytes_at(path),
     }
-    if weights == "untrained-random":
-        session.note(f"untrained: the weights are random numbers from seed {seed}")
-    session.put(result, lambda: session.say(str(path)))
+
+
+@command(app, "get", server=False)
+def get(
+    session: Session,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A model of the Hugging Face Hub (OWNER/NAME), a folder with weights or a GGUF file."
+        ),
+    ],
+    runtime: Annotated[Runtime, typer.Option(help="Runtime that is to execute the model.")] = "llamacpp",
+    provider: Annotated[str, typer.Option(help="Execution provider or device: cpu, cuda …")] = "cpu",
+    threads: Annotated[int, typer.Option(min=1, help="Number of threads of the runtime.")] = 1,
+    measured_pass: PassOptions = PassOptions(),
+    context: Annotated[str | None, typer.Option(metavar="TOKENS", help="Tokens before the prompt. Default: 0.")] = None,
+    output: Output = Path("."),
+    force: Force = False,
+) -> None:
+    """Download a published model, write it in the format of a runtime, measure it once, and say how to run it.
+
+    HF_ENDPOINT names a mirror of the Hub. An interrupted download resumes; a local folder or file needs no network. A
+    GGUF file stays as it is unless --weights names another format. Needs no server.
+    """
+    from edgefront.cli.commands.measure import measure
+    from edgefront.cli.workflows.get import fetch, is_in
+    from edgefront.core.training.evaluation.given_model import is_gguf
+
+    source = fetch(model)
+    weights, dtype = measured_pass.weights, measured_pass.dtype
+    usual = {"llamacpp": "q8_0", "pytorch": "float32"}.get(runtime, "int8")
+    chosen = dtype or "float32" if weights == "full" else weights or dtype
+    numbers: NumberFormat = one_of("weights", chosen or usual, get_args(NumberFormat))
+    fields: dict[str, Any] = {"mode": measured_pass.mode or "generate"}
+    fields |= {"weights": numbers} if numbers in get_args(Quantisation) else {"dtype": numbers}
+    subject, name = source, f"{Path(model).name.removesuffix('.gguf')}-{numbers}"
+    if runtime == "llamacpp":
+        fields |= {"weights": None, "dtype": None}  # the file decides
+        if not (is_gguf(source) and (chosen is None or is_in(source, numbers))):
+            subject = output / f"{name}.gguf" if output.is_dir() else output
+            _write(session, str(source), "gguf", numbers, None, subject, force=force)
+    elif runtime != "pytorch":
+        file = output / f"{name}.onnx" if output.is_dir() else output
+        kind: ModelFormat = "onnx-generate" if fields["mode"] == "generate" else "onnx"
+        _write(session, str(source), kind, numbers, "last", file, force=force)
+        session.note(f"{file}: docs/generate.md has the loop that runs it; measured by its description")
+    measure(
+        session,
+        str(subject),
+        runtime=runtime,
+        provider=provider,
+        threads=threads,
+        measured_pass=replace(measured_pass, **fields),
+        context=context,
+        launches=1,
+    )
+    if not session.json:
+        if runtime == "llamacpp":
+            session.say(shlex.join(["llama-cli", "-m", str(subject), "-p", "Once upon a time", "-n", "40"]))
+        session.say(shlex.join(["edgefront", "generate", str(subject), "--prompt", "Once upon a time"]))
 
 
 @command(app, "card", server=False)
@@ -222,7 +341,28 @@ def list_models(
 ) -> None:
     """List the catalogue's named models, or the published ones. Needs no server."""
     if published:
-        _list_published(session)
+        from edgefront.client.show.published import catalogue_table
+        from edgefront.core.architectures.models.published import published_view
+        from edgefront.core.architectures.published import (
+            PublishedCatalogue,
+            published_models,
+            score_named,
+            score_tables,
+        )
+        from edgefront.core.schemas.published import DEFAULT_SCORES
+
+        scores = [score_named(DEFAULT_SCORES[kind], published_models()) for kind in ("base", "instruct")]
+        views = tuple(published_view(model) for model in published_models().values())
+
+        def show_published() -> None:
+            session.out.print(catalogue_table(views, scores))
+            described = sum(view.not_expressible is None for view in views)
+            session.note(
+                f"{len(views)} models, {described} with a description. Scores: {' and '.join(map(str, scores))}; "
+                "`edgefront describe ID` has all"
+            )
+
+        session.put(PublishedCatalogue(tables=tuple(score_tables().values()), models=views), show_published)
         return
     from edgefront.core.architectures.cost.costs import costs
     from edgefront.core.architectures.models import named_models
@@ -244,58 +384,3 @@ def list_models(
     for model, cost in models:
         table.add_row(model.name, millions(cost.decoder_parameters), millions(cost.total_parameters), model.source)
     session.put(result, table)
-
-
-def _list_published(session: Session) -> None:
-    from edgefront.client.show.published import UNKNOWN
-    from edgefront.core.architectures.models.published import published_view
-    from edgefront.core.architectures.published import (
-        PublishedCatalogue,
-        published_models,
-        score_named,
-        score_tables,
-        stated_licence,
-    )
-    from edgefront.core.schemas.published import DEFAULT_SCORES
-
-    scores = [score_named(DEFAULT_SCORES[kind], published_models()) for kind in ("base", "instruct")]
-    models = tuple(published_view(model) for model in published_models().values())
-
-    def show() -> None:
-        described = [model for model in models if model.not_expressible is None]
-        others = [model for model in models if model.not_expressible is not None]
-        table = Table(
-            *("id", "kind", "licence", "context", "parameters", "trained on"),
-            *(score.benchmark for score in scores),
-            "description",
-            right=("context", "parameters", "trained on", *(score.benchmark for score in scores)),
-            wrap=("description",),
-            drop_first=("trained on", "context", "kind"),
-        )
-        for model in sorted(described, key=lambda model: model.counted_parameters or 0) + others:
-            stated = UNKNOWN if model.parameters is None else f"~{model.parameters}"
-            table.add_row(
-                model.id,
-                model.kind,
-                stated_licence(model) or UNKNOWN,
-                UNKNOWN if model.context_length is None else f"{model.context_length:,}",
-                stated if model.counted_parameters is None else millions(model.counted_parameters),
-                UNKNOWN if model.training_tokens is None else _short(model.training_tokens),
-                *(NONE if (value := score.of(model)) is None else f"{value:g}" for score in scores),
-                "yes" if model.not_expressible is None else f"no: {model.not_expressible}",
-            )
-        session.out.print(table)
-        session.note(
-            f"{len(models)} models, {len(described)} with a description. Scores: {' and '.join(map(str, scores))}; "
-            "`edgefront describe ID` has all"
-        )
-
-    session.put(PublishedCatalogue(tables=tuple(score_tables().values()), models=models), show)
-
-
-def _short(tokens: int) -> str:
-    """Formats a count of tokens, such as 600B, 2T or 299.9B."""
-    for unit, letter in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
-        if tokens >= unit:
-            return f"{tokens / unit:.4g}{letter}"
-    return str(tokens)

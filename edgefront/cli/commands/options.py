@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 import typer
 
 from edgefront.cli.session import Identifies
+from edgefront.core.architectures.cost.passes import Logits
 from edgefront.core.common.number_formats import GgufFormat, GgufQuantisation, KvCache, NumberFormat
 from edgefront.core.common.units import parse_token_count
 from edgefront.core.model_files.model_file import ModelFormat
@@ -321,12 +322,20 @@ FileFormat = Annotated[
     ),
 ]
 Numbers = Annotated[
-    NumberFormat,
+    NumberFormat | None,
     typer.Option(
         "--numbers",
         "--weights",
         help="Of an ONNX file: float32, float16, bfloat16, or int8 and int4 for the blocks' linear layers. Of a GGUF "
         f"file: {', '.join(get_args(GgufFormat))}.",
+    ),
+]
+LogitsOption = Annotated[
+    Logits | None,
+    typer.Option(
+        "--logits",
+        help="Positions whose logits an ONNX file (onnx, onnx-segment) computes: last, all, or none, which gives the "
+        "hidden states. Default: those that were measured; all, if none was.",
     ),
 ]
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]

@@ -13,6 +13,7 @@ import typer
 from edgefront.cli.commands.inherit import import_into_service, training_id
 from edgefront.cli.commands.options import (
     Force,
+    LogitsOption,
     Newest,
     Numbers,
     PassLimitOptions,
@@ -351,12 +352,14 @@ def download(
             "archive if --output ends in .tar), ONNX …, as `model build`.",
         ),
     ] = None,
-    numbers: Numbers = "float32",
+    numbers: Numbers = None,
+    logits: LogitsOption = None,
     force: Force = False,
 ) -> None:
     """Download a trained model: weights, description, tokenizer, or one file. Resumes an interrupted download."""
-    if kind is None and numbers != "float32":
-        raise InvalidInput("numbers needs --format onnx… or gguf", field="numbers", value=numbers, allowed="float32")
+    for field, value in (("numbers", numbers), ("logits", logits)):
+        if kind is None and value is not None:
+            raise InvalidInput(f"{field} needs --format", field=field, value=value, allowed="omit, or --format onnx")
     if kind is not None and (checkpoint or tensorboard):
         field = "checkpoint" if checkpoint else "tensorboard"
         raise InvalidInput(
@@ -365,6 +368,7 @@ def download(
             value=True,
             allowed="omit",
         )
+    numbers = numbers or "float32"
     folder = output or Path(training if kind is None else ".")
     trainings = session.client.trainings
     with session.progress(in_bytes=True) as update:
@@ -376,7 +380,13 @@ def download(
         else:
             with as_folder(folder, kind, force=force) as target:
                 downloaded = trainings.download_model(
-                    training, kind, target, numbers=numbers, replace=force, progress=partial(update, kind)
+                    training,
+                    kind,
+                    target,
+                    numbers=numbers,
+                    logits=logits,
+                    replace=force,
+                    progress=partial(update, kind),
                 )
             folder = downloaded if target == folder else folder
             paths = tuple(sorted(folder.iterdir())) if folder.is_dir() else (folder,)

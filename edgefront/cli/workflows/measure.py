@@ -51,23 +51,28 @@ class Measured:
     def report(self) -> dict[str, Any]:
         """Returns the result as JSON of `edgefront measure --json`; times in ms, memory in bytes."""
         figures = aggregate_figures(self.launches, self.protocol.batch)
-        return self._subject() | {
+        subject = self._subject()
+        # The graph of an ONNX file, not the protocol, decides on logits and number formats.
+        defaults = {"logits", "dtype", "weights"} if "computes" in subject else None
+        return subject | {
             "latency_ms": figures["latency_ms"],
             "latency_half_width_ms": self._half_width(figures["latency_ms"]),
             "latency_p90_ms": figures["latency_p90_ms"],
             **({"generation": self.generation()} if self.protocol.mode == "generate" else {}),
             "memory": self._memory().model_dump(mode="json"),
-            "protocol": self.protocol.model_dump(mode="json"),
+            "protocol": self.protocol.model_dump(mode="json", exclude=defaults),
             "launches": [launch.model_dump(mode="json") for launch in self.launches],
         }
 
     def _subject(self) -> dict[str, Any]:
         if isinstance(self.subject, Architecture):
             return {"digest": self.subject.digest}
+        from edgefront.agents.measuring.inputs import computed_by
         from edgefront.agents.measuring.measure import read_file
 
         header = read_file(self.subject, self.protocol)
-        return {"file": str(self.subject)} | ({} if header is None else {"gguf": header.facts})
+        described = {"computes": computed_by(self.subject)} if header is None else {"gguf": header.facts}
+        return {"file": str(self.subject), **described}
 
     def bad_conditions(self) -> str | None:
         """Describes bad measuring conditions and the number of launches with them; None if all conditions were good."""

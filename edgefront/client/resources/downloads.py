@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 
 from edgefront.client.transport import Query, Resource, Transport, segment
+from edgefront.core.architectures.cost.passes import Logits
 from edgefront.core.common.errors import Conflict, EdgefrontError, Unavailable
 from edgefront.core.common.files import refusing_full_disk, sha256
 from edgefront.core.common.number_formats import NumberFormat
@@ -183,20 +184,22 @@ class Models(Resource):
         format: ModelFormat = "onnx",  # noqa: A002
         path: str | os.PathLike[str] = ".",
         *,
-        numbers: NumberFormat = "float32",
+        numbers: NumberFormat | None = None,
+        logits: Logits | None = None,
         replace: bool = True,
         progress: Progress | None = None,
     ) -> Path:
         """Downloads a candidate's model and returns the file's path. An existing different file is replaced with
         `replace`; otherwise raises `Conflict`.
 
-        `numbers`: number format of an ONNX or GGUF file, as in a measurement with that dtype or those weights. `path`
-        is the path of the file, or a folder: the file then gets the name that the server sends. The bytes are written
-        to a hidden `.part` file in the same folder. An interrupted download resumes from that `.part` file, also in a
-        later call. The `.part` file is renamed only after its SHA-256 equals the server's ETag.
+        `numbers`: number format of an ONNX or GGUF file, as in a measurement with that dtype or those weights.
+        `logits`: positions whose logits an ONNX file computes. Both are by default what was measured, where the format
+        has it. `path` is the path of the file, or a folder: the file then gets the name that the server sends. The
+        bytes are written to a hidden `.part` file in the same folder. An interrupted download resumes from that `.part`
+        file, also in a later call. The `.part` file is renamed only after its SHA-256 equals the server's ETag.
 
         Raises `InvalidInput` that names `format` if the model cannot have a file of this format (an encoder has no
-        decoding graph), or that names `numbers` if the format supports only float32.
+        decoding graph), or `numbers` or `logits` if the format does not support them.
         """
         return model_download(
             self._transport,
@@ -204,6 +207,7 @@ class Models(Resource):
             candidate_id,
             format,
             numbers,
+            logits,
             Path(path),
             replace=replace,
             progress=progress,
@@ -215,13 +219,14 @@ def model_download(
     url: str,
     model_id: str,
     format: ModelFormat,  # noqa: A002
-    numbers: NumberFormat,
+    numbers: NumberFormat | None,
+    logits: Logits | None,
     path: Path,
     *,
     replace: bool,
     progress: Progress | None,
 ) -> Path:
     """Downloads one file of the model of a candidate or a training."""
-    key = f"{segment(model_id)}-{format if numbers == 'float32' else f'{format}-{numbers}'}"
-    params = {"format": format, "numbers": numbers}
+    params = {"format": format, "numbers": numbers, "logits": logits}
+    key = "-".join((segment(model_id), *filter(None, params.values())))
     return Download(transport, url, path, key, model_id, params, replace, progress).fetch()

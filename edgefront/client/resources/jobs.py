@@ -20,7 +20,14 @@ from edgefront.core.common.errors import EdgefrontError
 from edgefront.core.common.files import whole_file
 from edgefront.core.common.states import ENDED_JOBS
 from edgefront.core.common.validation import checked
-from edgefront.core.schemas.candidates import CandidatePage, CandidateView, FrontierView, Group, LaunchView
+from edgefront.core.schemas.candidates import (
+    CandidateDetails,
+    CandidatePage,
+    CandidateView,
+    FrontierView,
+    Group,
+    LaunchView,
+)
 from edgefront.core.schemas.jobs import AddedTargetRequest, JobPage, JobRequest, JobView
 from edgefront.core.schemas.messages import Event
 from edgefront.core.schemas.predictions import JobEstimate
@@ -203,6 +210,10 @@ class Candidates(Resource):
 
     def get(self, candidate_id: str) -> CandidateView:
         return self._transport.ask(CandidateView, "GET", f"/v1/candidates/{segment(candidate_id)}")
+
+    def details(self, candidate_id: str) -> CandidateDetails:
+        """Returns a candidate with its protocol, blocks, ancestors and the files that can be downloaded."""
+        return self._transport.ask(CandidateDetails, "GET", f"/v1/candidates/{segment(candidate_id)}/details")
 
     def launches(self, candidate_id: str) -> tuple[LaunchView, ...]:
         """Returns the launches (runs) of a candidate, oldest first: raw samples, memory by kind, environment."""

@@ -13,6 +13,7 @@ from typing import Any
 from edgefront.client.resources.downloads import Download, Progress, model_download
 from edgefront.client.resources.repeated import follow_log, pages, until_ended
 from edgefront.client.transport import Resource, segment
+from edgefront.core.architectures.cost.passes import Logits
 from edgefront.core.common.errors import Conflict, EdgefrontError, InvalidInput
 from edgefront.core.common.number_formats import NumberFormat
 from edgefront.core.common.states import ENDED_TRAININGS
@@ -255,18 +256,20 @@ class Trainings(Resource):
         path: str | os.PathLike[str] = ".",
         *,
         numbers: NumberFormat = "float32",
+        logits: Logits | None = None,
         replace: bool = True,
         progress: Progress | None = None,
     ) -> Path:
         """Downloads the trained model as one file and returns its path. Formats `gguf` (for llama.cpp) and
         `transformers` include the tokenizer.
 
-        `path`, `numbers` and `replace`: see `client.models.download`. Raises `Conflict` if the training has no result
-        yet, `InvalidInput` for a format, number format or tokenizer that the file does not support.
+        `path`, `numbers`, `logits` and `replace`: see `client.models.download`; `logits` are by default what was
+        measured of the training's candidate, else all. Raises `Conflict` if the training has no result yet,
+        `InvalidInput` for a format, number format, logits or tokenizer that the file does not support.
         """
         url = f"{_path(training_id)}/model"
         return model_download(
-            self._transport, url, training_id, format, numbers, Path(path), replace=replace, progress=progress
+            self._transport, url, training_id, format, numbers, logits, Path(path), replace=replace, progress=progress
         )
 
     def _change_state(self, training_id: str, action: str) -> TrainingView:

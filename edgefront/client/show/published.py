@@ -23,8 +23,45 @@ from edgefront.core.schemas.recommendations import ChoicesView, ChoiceView, Othe
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from edgefront.core.architectures.published import ScoreName
+
 
 UNKNOWN = "unknown"
+
+
+def catalogue_table(models: Sequence[PublishedView], scores: Sequence[ScoreName]) -> Table:
+    """Returns a table of published models with these scores: by parameters, then those without a description."""
+    table = Table(
+        *("id", "kind", "licence", "context", "parameters", "trained on"),
+        *(score.benchmark for score in scores),
+        "description",
+        right=("context", "parameters", "trained on", *(score.benchmark for score in scores)),
+        wrap=("description",),
+        drop_first=("trained on", "context", "kind"),
+    )
+    described = [model for model in models if model.not_expressible is None]
+    others = [model for model in models if model.not_expressible is not None]
+    for model in sorted(described, key=lambda model: model.counted_parameters or 0) + others:
+        stated = UNKNOWN if model.parameters is None else f"~{model.parameters}"
+        table.add_row(
+            model.id,
+            model.kind,
+            stated_licence(model) or UNKNOWN,
+            UNKNOWN if model.context_length is None else f"{model.context_length:,}",
+            stated if model.counted_parameters is None else millions(model.counted_parameters),
+            UNKNOWN if model.training_tokens is None else _short(model.training_tokens),
+            *(NONE if (value := score.of(model)) is None else f"{value:g}" for score in scores),
+            "yes" if model.not_expressible is None else f"no: {model.not_expressible}",
+        )
+    return table
+
+
+def _short(tokens: int) -> str:
+    """Formats a count of tokens, such as 600B, 2T or 299.9B."""
+    for unit, letter in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
+        if tokens >= unit:
+            return f"{tokens / unit:.4g}{letter}"
+    return str(tokens)
 
 
 def show_facts(model: PublishedView, console: Console) -> None:

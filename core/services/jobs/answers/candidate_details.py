@@ -9,10 +9,12 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Attention, Block, FeedForward, ShortConv, Sru, Srupp
+from edgefront.core.architectures.cost.costs import BYTES, CostOptions, costs
+from edgefront.core.architectures.cost.passes import Pass
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.architectures.parameters import count
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.model_files.model_file import NUMBERS, formats_of
+from edgefront.core.model_files.model_file import LOGITS, NUMBERS, ModelFormat, formats_of
 from edgefront.core.schemas.candidates import BlockView, CandidateDetails, DownloadView
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, target_of
@@ -49,11 +51,11 @@ def candidate_details(session: Session, principal: Principal, candidate_id: str)
         device=device_queries.name_of(session, target.device_key),
         protocol=protocol,
         ancestors=tuple(candidate_view(ancestor, baseline) for ancestor in ancestors.values()),
-        **_facts(architecture),
+        **_facts(architecture, protocol),
     )
 
 
-def _facts(architecture: Architecture | None) -> dict[str, Any]:
+def _facts(architecture: Architecture | None, protocol: MeasurementProtocol) -> dict[str, Any]:
     """Returns the fields of `CandidateDetails` that follow from an architecture; empty fields for None (unreadable)."""
     if architecture is None:
         return {"d_model": 0, "blocks": (), "position_parameters": 0, "embedding_parameters": 0, "downloads": ()}
@@ -64,10 +66,30 @@ def _facts(architecture: Architecture | None) -> dict[str, Any]:
         "position_parameters": counted.position,
         "embedding_parameters": counted.embedding,
         "downloads": tuple(
-            DownloadView(format=format_, numbers=NUMBERS.get(format_, ("float32",)))
-            for format_ in formats_of(architecture)
+            download for format_ in formats_of(architecture) for download in _downloads(architecture, format_, protocol)
         ),
     }
+
+
+def _downloads(
+    architecture: Architecture, format_: ModelFormat, protocol: MeasurementProtocol
+) -> Iterator[DownloadView]:
+    """Yields views of a format's files: one for each choice of logits, those of the protocol first."""
+    numbers = NUMBERS.get(format_, ("float32",))
+    if len(LOGITS.get(format_, ())) < 2:
+        yield DownloadView(format=format_, numbers=numbers)
+        return
+    for logits in dict.fromkeys((protocol.logits, "last", "all")):
+        length, batch = protocol.sequence_length, protocol.batch
+        pass_ = Pass(batch, length, protocol.memory_length if format_ == "onnx-segment" else 0, logits=logits)
+        counted = costs(architecture, CostOptions(length, batch, logits=logits, memory_length=pass_.memory))
+        yield DownloadView(
+            format=format_,
+            numbers=numbers,
+            logits=logits,
+            flops=counted.flops,
+            logits_bytes=pass_.positions * architecture.embedding.vocab_size * BYTES["float32"],
+        )
 
 
 def _blocks(architecture: Architecture, parameters: Iterator[int]) -> Iterator[BlockView]:

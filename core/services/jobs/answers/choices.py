@@ -24,7 +24,7 @@ from edgefront.core.common.number_formats import BITS
 from edgefront.core.common.states import ACTIVE_TARGETS
 from edgefront.core.common.units import MB, plain, rounded, rounded_up
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.measurement.variants import format_of, measure_command, place_words
+from edgefront.core.measurement.variants import format_of, get_options, place_words
 from edgefront.core.quality.shipped import family, law_named
 from edgefront.core.schemas.jobs import NO_LIMITS, JobRequest, Limits
 from edgefront.core.schemas.recommendations import (
@@ -56,7 +56,7 @@ from edgefront.core.store.tables import Candidate, Job, Target
 
 MEASURED = (
     "Times and memory were measured on the device with random weights in the model's shapes and in this format, so "
-    "nothing was downloaded. `edgefront measure` checks the published file."
+    "nothing was downloaded. `edgefront model get` downloads the published file and checks it."
 )
 UNKNOWN = "unknown"
 LAW = "llama-dolma-cooled"
@@ -315,18 +315,8 @@ def _short(inputs: AnswerInputs) -> dict[str, str]:
 
 
 def commands(choice: ChoiceView, protocol: MeasurementProtocol) -> tuple[str, ...]:
-    """Returns the shell commands that download a model, convert it to the measured format, and measure the result."""
-    folder = choice.model.partition("/")[2]
-    fetch = f"hf download {choice.model} --local-dir {folder}"
-    if protocol.runtime != "llamacpp":
-        return fetch, measure_command(folder, protocol)
-    file = f"{folder}-{choice.weights}.gguf"
-    return (
-        fetch,
-        f"edgefront model build {folder} --format gguf --weights {choice.weights} --output {file}",
-        measure_command(file, protocol, of_file=True),
-        f"llama-cli -m {file}",
-    )
+    """Returns the shell command that downloads a model, converts it to the measured format, and measures the result."""
+    return (shlex.join(["edgefront", "model", "get", choice.model, *get_options(protocol)]),)
 
 
 def _choice(candidate: Candidate, target: Target, protocol: MeasurementProtocol) -> ChoiceView:

@@ -18,14 +18,16 @@ from sqlalchemy import delete, func, select
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.costs import CostOptions, costs
+from edgefront.core.architectures.cost.passes import Logits
 from edgefront.core.common.errors import TooLarge, Unavailable
 from edgefront.core.common.files import sha256
 from edgefront.core.common.number_formats import NumberFormat
 from edgefront.core.common.units import GIB
 from edgefront.core.model_files.formats import OF_DTYPE
-from edgefront.core.model_files.model_file import ModelFormat, check_format, file_name, write_model
+from edgefront.core.model_files.model_file import ModelFormat, as_measured, check_format, file_name, write_model
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.access.ownership import candidate_of
+from edgefront.core.services.access.ownership import candidate_of, target_of
+from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.services.trainings.downloads import BINARY, Download
 from edgefront.core.store import sql
 from edgefront.core.store.database import Database
@@ -63,29 +65,34 @@ def artifact_for(
     candidate_id: str,
     format_: ModelFormat,
     folder: Path,
-    number_format: NumberFormat = "float32",
+    number_format: NumberFormat | None = None,
     max_bytes: int | None = None,
+    logits: Logits | None = None,
 ) -> Download:
-    """Returns the candidate's model file. A file is built once per (architecture, seed, format, number format), and
-    again if it is missing from the disk. The oldest files are removed until all together have at most `max_bytes`
-    (None: no limit).
+    """Returns the candidate's model file. Number format and logits are by default what was measured, where the format
+    has it. A file is built once per (architecture, seed, format, number format, logits), and again if it is missing
+    from the disk. The oldest files are removed until all together have at most `max_bytes` (None: no limit).
 
     Building may take seconds and happens outside any transaction. Concurrent requests are safe, and a partly written
     file is never visible.
 
     Raises:
         NotFound: the candidate does not exist or belongs to another owner.
-        InvalidInput: the model does not support the format or number format.
+        InvalidInput: the model does not support the format, number format or logits.
         TooLarge: the model exceeds `max_bytes`, or the size limit of ONNX.
         Unavailable: the disk is full, or the folder cannot be written.
     """
     with database.read() as session:
-        candidate, _ = candidate_of(session, principal, candidate_id)
+        candidate, job = candidate_of(session, principal, candidate_id)
         digest, seed, description = candidate.digest, candidate.seed, candidate.architecture
+        measured = PROTOCOL.read(target_of(session, job, candidate.target_id).protocol)
+    measured_numbers, measured_logits = as_measured(format_, measured.number_format, measured.logits)
+    number_format, logits = number_format or measured_numbers, logits or measured_logits
     architecture = Architecture.parse(description)
-    check_format(architecture, format_, number_format)
-    path = folder / f"{digest[:2]}/{digest}/{file_name(digest, seed, format_, number_format)}"
-    cached_as = format_ if number_format == "float32" else f"{format_}-{_CACHE_NAMES.get(number_format, number_format)}"
+    check_format(architecture, format_, number_format, logits)
+    path = folder / f"{digest[:2]}/{digest}/{file_name(digest, seed, format_, number_format, logits)}"
+    numbers = None if number_format == "float32" else _CACHE_NAMES.get(number_format, number_format)
+    cached_as = "-".join(filter(None, (format_, numbers, logits)))
     file = _cached(database, digest, seed, cached_as, path)
     if file is not None:
         return file
@@ -96,7 +103,7 @@ def artifact_for(
         if format_ != "architecture":
             float32_bytes = costs(architecture, CostOptions(sequence_length=1)).weight_bytes
             _check_space(folder, int(float32_bytes * _MINIMUM_SIZES[number_format]), max_bytes)
-        hashed, size = _build(architecture, seed, format_, path, number_format)
+        hashed, size = _build(architecture, seed, format_, path, number_format, logits)
         relative = str(path.relative_to(folder))
         with database.write() as session:
             values = {"path": relative, "size": size, "sha256": hashed, "created_at": database.now(session)}
@@ -160,7 +167,12 @@ def _cached(database: Database, digest: str, seed: int, cached_as: str, path: Pa
 
 
 def _build(
-    architecture: Architecture, seed: int, format_: ModelFormat, path: Path, number_format: NumberFormat
+    architecture: Architecture,
+    seed: int,
+    format_: ModelFormat,
+    path: Path,
+    number_format: NumberFormat,
+    logits: Logits | None,
 ) -> tuple[str, int]:
     """Writes the file, which appears under `path` once it is complete. Returns its SHA-256 and its size in bytes."""
     try:
@@ -169,7 +181,7 @@ def _build(
             with contextlib.suppress(OSError):
                 if time.time() - part.stat().st_mtime > _ABANDONED_S:
                     part.unlink()
-        write_model(architecture, format_, seed, path, number_format)
+        write_model(architecture, format_, seed, path, number_format, logits=logits)
         return sha256(path), path.stat().st_size
     except Unavailable as error:  # replaced, because the message names a folder of the server
         raise Unavailable(_FULL) from error

@@ -18,7 +18,7 @@ from edgefront.core.common.number_formats import BITS
 from edgefront.core.common.states import ACTIVE_TARGETS, CandidateRole
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.variants import format_of, variants_of
-from edgefront.core.model_files.model_file import NUMBERS, ModelFormat, formats_of
+from edgefront.core.model_files.model_file import ModelFormat, formats_of
 from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.quality.pruning_predictor import PruningPredictor
 from edgefront.core.schemas.candidates import CandidateView
@@ -361,13 +361,11 @@ def _download(protocol: MeasurementProtocol | None, best: CandidateView | None) 
     """Returns the options of `edgefront model download` for the format that the protocol measures: GGUF for llama.cpp,
     `onnx-generate` for mode generate if the model supports that format, else ONNX.
     """
-    if protocol is None:
-        return "--format onnx"
     format_: ModelFormat = "onnx"
-    if protocol.runtime == "llamacpp":
+    if protocol is not None and protocol.runtime == "llamacpp":
         format_ = "gguf"
-    elif protocol.mode == "generate" and best is not None:
+    elif protocol is not None and protocol.mode == "generate" and best is not None:
         generating: ModelFormat = "onnx-generate"
         if generating in formats_of(Architecture.model_validate(best.architecture)):
             format_ = generating
-    return f"--format {format_}" + (f" --weights {protocol.weights}" if protocol.weights in NUMBERS[format_] else "")
+    return f"--format {format_}"

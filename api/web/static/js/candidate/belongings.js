@@ -29,10 +29,10 @@ export function showLineage({ candidate, ancestors }) {
 
 export function showDownloads({ candidate, downloads }) {
   const path = `/v1/candidates/${encodeURIComponent(candidate.id)}/model`;
-  byId("downloads").tBodies[0].replaceChildren(...downloads.map(({ format, numbers }) => element("tr", {},
-    element("th", { scope: "row", text: FORMATS[format] ?? format }),
+  byId("downloads").tBodies[0].replaceChildren(...downloads.map(({ format, logits, numbers }) => element("tr", {},
+    element("th", { scope: "row", text: (FORMATS[format] ?? format) + (logits ? `, logits: ${logits}` : "") }),
     element("td", { class: "wrap" }, element("span", { class: "links" }, ...numbers.map((each) => element("a", {
-      href: `${path}?format=${format}${each === "float32" ? "" : `&numbers=${each}`}`, download: "",
+      href: `${path}?${new URLSearchParams({ format, numbers: each, ...(logits ? { logits } : {}) })}`, download: "",
       text: format === "architecture" ? "download" : each, "aria-label": format === "architecture" ? "download the description" : `${format} in ${each}, untrained weights`,
     })))))));
   setText(byId("commands"), [`edgefront model download ${candidate.id} --format ${downloads[0].format}`, `edgefront train submit --candidate ${candidate.id} --watch`].join("\n"));

@@ -43,7 +43,7 @@ const COLUMNS = [
   { name: "predicted", title: "Predicted perplexity", number: true, text: (c) => perplexityText(c.predicted), whenKnown: (c) => c.predicted?.perplexity != null },
   { name: "state", roomy: "roomy", title: "State", by: "group", wraps: true },
   { name: "shape", roomy: "roomy", title: "Shape", text: (c) => c.shape, wraps: true },
-  { name: "download", roomy: "roomy", title: "Download (untrained weights)" },
+  { name: "download", roomy: "roomy untrained", title: "Download (untrained weights)" },
   { name: "lineage", roomy: "roomy", title: "Lineage", by: "generation", wraps: true },
   { name: "launches", roomy: "roomy", title: "Launches", number: true, by: "launches", text: (c) => whole(c.launches) },
   { name: "digest", roomy: "roomy", title: "Digest", by: "digest", wraps: true },
@@ -348,7 +348,7 @@ function downloadLink(record, { format, label, what }, number, numbers) {
   const inOthers = numbers !== "float32";
   const says = what ? `${what} of candidate ${number}${inOthers ? ` in ${numbers}` : ""}, untrained weights` : `Architecture of candidate ${number} as JSON`;
   return element("a", {
-    href: `${record}/model?format=${format}${inOthers ? `&numbers=${numbers}` : ""}`, download: "",
+    href: `${record}/model?format=${format}`, download: "", // As it was measured.
     text: inOthers ? `${label} ${numbers}` : label, "aria-label": says,
   });
 }
