@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -98,6 +98,34 @@ def test_no_launch_takes_more_memory_than_the_device_has() -> None:
 )
 def test_a_time_limit_has_passed_or_has_not(wall_s: float, elapsed_s: float, too_early: bool) -> None:
     assert (over_time_too_early(measured(wall_s=wall_s), 60.0, elapsed_s) is not None) == too_early
+
+
+class Costs(NamedTuple):
+    """Half of the weights are the blocks'."""
+
+    flops: int = 1000
+    weight_bytes: int = 400
+    decoder_parameters: int = 50
+    total_parameters: int = 100
+
+
+@pytest.mark.parametrize(
+    ("protocol", "held"),
+    [
+        ({}, 400),
+        ({"logits": "none"}, 200),
+        ({"memory": "resident"}, 200),
+        ({"runtime": "openvino"}, 100),  # may hold float32 as float16
+    ],
+)
+def test_the_least_memory_is_that_of_the_weights_that_a_pass_holds(protocol: dict[str, Any], held: float) -> None:
+    work = Work.of(Costs(), MeasurementProtocol.model_validate(protocol), translates=False)
+    assert work == Work(flops=1000, read_bytes=200, held_bytes=held)
+
+
+def test_a_pass_of_a_translator_may_skip_its_source() -> None:
+    modes = [MeasurementProtocol(mode=mode) for mode in ("forward", "decode")]
+    assert [Work.of(Costs(), mode, translates=True) for mode in modes] == [Work(500, 0, 0), Work(0, 0, 0)]
 
 
 def test_weights_that_no_cache_holds_are_read_from_memory() -> None:

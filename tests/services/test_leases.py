@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from databases import ON_BOTH
-from leasing import CLASS_KEY, Leasing, done
+from leasing import CLASS_KEY, Leasing, crashed, done
 
 from edgefront.core.common.errors import Conflict, Gone, NotFound
 from edgefront.core.common.states import DeviceState
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.jobs.queries import demand
-from edgefront.core.services.measuring import launches
+from edgefront.core.services.measuring import launches, leases
 from edgefront.core.services.measuring.queries.leases import wanted_keys
 from edgefront.core.store.tables import Device
 
@@ -157,3 +157,14 @@ def test_claims_and_reports_show_that_the_device_is_there(leasing: Leasing) -> N
     leasing.report(device, (lease.items[0], done()), busy_s=2.0)
     seen = leasing.row(Device, device)
     assert (seen.last_seen_at, seen.busy_s, seen.measuring_s) == (leasing.now, 2.0, 0.5)
+
+
+def test_a_device_whose_leases_were_ended_may_still_report_what_it_has_measured(leasing: Leasing) -> None:
+    device = leasing.device()
+    leasing.launches(1)
+    (item,) = leasing.claim(device).items
+    with leasing.write() as session:
+        leases.end_leases(session, device, leasing.now)
+    assert leasing.outcomes(device, (item, crashed())) == ["conflict"]
+    assert leasing.launch(item.id).attempts == 0
+    assert leasing.outcomes(device, (item, done())) == ["accepted"]

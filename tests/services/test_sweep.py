@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from databases import ON_BOTH
-from leasing import Leasing, SentTasks, done
+from leasing import Leasing, SentTasks, crashed, done
 from sqlalchemy import select
 
 from edgefront.core.services import tasks
@@ -31,6 +31,21 @@ def test_the_third_loss_fails_it_and_moves_the_job_on(leasing: Leasing, sent_tas
     assert sent_tasks == [(tasks.ADVANCE, {"target_id": target})]
     leasing.sweep()
     assert leasing.launch(launch).attempts == 3
+
+
+def test_only_the_launch_that_was_started_last_pays_for_a_lost_lease_and_only_once(leasing: Leasing) -> None:
+    device = leasing.device()
+    leasing.launches(3)
+    items = leasing.claim(device).items
+    for item in items[:2]:
+        leasing.start(device, item)
+        leasing.tick(1)
+    leasing.tick(leasing.ttl_s)
+    leasing.sweep()
+    assert [leasing.launch(item.id).attempts for item in items] == [0, 1, 0]
+    assert leasing.outcomes(device, (items[1], crashed())) == ["conflict"], "the sweep has charged this failure"
+    assert leasing.launch(items[1].id).attempts == 1
+    assert leasing.outcomes(device, (items[1], done())) == ["accepted"]
 
 
 @ON_BOTH
