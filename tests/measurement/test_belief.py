@@ -136,6 +136,17 @@ def test_weights_that_no_cache_holds_are_read_from_memory() -> None:
     assert "bytes a second" in (said or "")
 
 
+def test_weights_that_a_cache_may_hold_are_not_bounded_by_the_memory() -> None:
+    assert ceiling(facts(extra={CORE_GB: 10.0}), MeasurementProtocol(), 4e8).bytes == pytest.approx(6e9 * 128)
+
+
+@pytest.mark.parametrize(("features", "times"), [(["avx2"], 8), (["avx2", "amx_int8"], 32), ([], 32)])
+def test_an_x86_processor_of_unknown_features_may_have_matrix_units(features: list[str], times: int) -> None:
+    device = facts(architecture="x86_64", cpu_features=features)
+    full, int8 = (ceiling(device, MeasurementProtocol(weights=weights), 0).flops for weights in ("full", "int8"))
+    assert int8 == pytest.approx(times * full)
+
+
 def test_a_device_cannot_raise_its_ceiling_beyond_its_processor() -> None:
     protocol = MeasurementProtocol()
     bound = ceiling(facts(), protocol, 0).flops

@@ -9,17 +9,21 @@ from statistics import median
 import pytest
 
 from edgefront.core.measurement.statistics import (
+    CLIPPED,
+    PRIOR_SPREAD,
     LaunchVariance,
     LogLaunches,
     half_width_ms,
     p90,
     relative_half_width,
     t_quantile,
+    tolerance,
 )
 
 
 def test_the_slowest_tenth_of_few_samples_is_unknown():
     assert p90([1.0] * 19) is None
+    assert p90([float(value) for value in range(1, 21)]) == pytest.approx(18.1)
     assert p90([float(value) for value in range(1, 22)]) == pytest.approx(19.0)
 
 
@@ -38,6 +42,20 @@ def test_one_launch_alone_gives_no_variance():
     assert variance.relative is None
     assert relative_half_width(1, variance) is None
     assert half_width_ms(100.0, LogLaunches(1), variance) == pytest.approx(100 * math.sinh(2.776445 * 0.02 * 2**0.5))
+
+
+def test_launches_differ_by_more_than_the_tolerance():
+    assert tolerance(LaunchVariance()) == pytest.approx(math.log(1.3))
+    assert not LogLaunches.of([10.0, 12.9]).differ(LaunchVariance())
+    assert LogLaunches.of([10.0, 13.1]).differ(LaunchVariance())
+
+
+def test_a_variance_far_above_the_usual_one_is_clipped_and_one_farther_is_left_out():
+    usual = [LogLaunches(2, 1e-4)] * 5
+    clipped = LaunchVariance.pooled([*usual, LogLaunches(2, 20 * PRIOR_SPREAD**2)])
+    assert (clipped.sum_squares, clipped.degrees) == (pytest.approx(5e-4 + CLIPPED * PRIOR_SPREAD**2), 6)
+    left_out = LaunchVariance.pooled([*usual, LogLaunches(2, 40 * PRIOR_SPREAD**2)])
+    assert (left_out.sum_squares, left_out.degrees) == (pytest.approx(5e-4), 5)
 
 
 def test_half_width_by_hand():

@@ -247,6 +247,13 @@ def test_where_nothing_fits_the_nearest_and_the_limits_to_move(
         assert recommend(options, OptionLimits(**{**vars(limits), limit: to}), "quality_law").best is not None
 
 
+def test_of_two_that_are_equally_near_the_stock_model_is_nearest() -> None:
+    options = [option("alike", 30.0, 60.0), option("stock", 30.0, 60.0, stock=True)]
+    answer = recommend(options, LIMITS, "quality_law")
+    assert answer.nearest is not None
+    assert answer.nearest.stock
+
+
 def test_limits_in_other_units_are_recognised_by_what_was_measured() -> None:
     options = [option("only", 30.0, 40.0, 200.0)]
     assert recommend(options, OptionLimits(0.05), "x").sentence.endswith(

@@ -227,6 +227,15 @@ def test_bits_and_models_are_never_compared_as_if_formats_cost_nothing(service: 
     assert view.commands == ()
 
 
+def test_a_time_that_a_target_does_not_measure_cannot_be_limited(service: Service) -> None:
+    agent = SimulatedAgent(service.database, device_facts=facts(memory_bytes=64 << 30))
+    place = {"device_class": CLASS, "variants": {"runtimes": ["onnxruntime"], "formats": ["f32"]}}
+    job = service.finish(agent, asked({}, targets=[place]))
+    with pytest.raises(InvalidInput, match="measures no generations") as refused:
+        service.chosen(job, Limits(token_ms=50.0))
+    assert refused.value.field == "max_token_ms"
+
+
 def test_what_has_no_score_is_shown_apart(service: Service, board: SimulatedAgent) -> None:
     chosen = {"kind": "base", "licence": "permissive"}
     view = service.chosen(service.finish(board, asked({"token_ms": 60.0}, chosen)))

@@ -43,6 +43,7 @@ from edgefront.core.services.access.ownership import job_of
 from edgefront.core.services.jobs.answers.candidates import candidate_view
 from edgefront.core.services.jobs.answers.measured_models import (
     MAX_NEAR,
+    check_times_measured,
     conditions_of,
     near_in_words,
     time_of,
@@ -214,7 +215,8 @@ class AnswerInputs:
 def read_inputs(session: Session, principal: Principal, job_id: str, limits: Limits = NO_LIMITS) -> list[AnswerInputs]:
     """Reads the inputs of a job's answers, one for each device and set of limits. `limits` replace the targets' limits.
 
-    Raises `NotFound` if there is no such job, `InvalidInput` if the job does not search published models.
+    Raises `NotFound` if there is no such job, `InvalidInput` if the job does not search published models, or for a
+    limit on a time that a target does not measure.
     """
     return _inputs_of(session, job_of(session, principal, job_id), limits)
 
@@ -256,6 +258,8 @@ def _group_inputs(
     limits: Limits,
     device: str,
 ) -> AnswerInputs:
+    for target in targets:
+        check_times_measured(target, limits)
     limits = LIMITS.read(targets[0].limits).model_copy(update=limits.model_dump(exclude_none=True))
     protocols = {target.id: PROTOCOL.read(target.protocol) for target in targets}
     measured = [(target, row) for target in targets for row in candidate_queries.measured(session, target.id)]

@@ -10,6 +10,7 @@ from functools import cached_property
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.architectures.formatting import layers_in_words, model_in_words
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.states import MEASURED_CANDIDATES, CandidateRole
 from edgefront.core.common.units import rounded
 from edgefront.core.quality.predictor import PerplexityPredictor
@@ -19,6 +20,8 @@ from edgefront.core.search.pareto.frontier import Dominance
 from edgefront.core.search.pareto.options import MEMORY_SPREAD, UNITS, Figure, Option, OptionLimits, Ratio, independent
 from edgefront.core.search.pareto.recommendation import Recommendation, recommend
 from edgefront.core.services.jobs.comparison import starts_from_model
+from edgefront.core.services.stored import PROTOCOL
+from edgefront.core.store.tables import Target
 
 MAX_NEAR = 3
 """Maximum number of models just beyond the limits that an answer names."""
@@ -126,6 +129,19 @@ def _option(candidate: CandidateView, trained: float | None, proxy: str, threads
         label="" if predicted is None else predicted.label,
         trained=trained,
     )
+
+
+def check_times_measured(target: Target, limits: Limits) -> None:
+    """Raises `InvalidInput` for a limit on a time that the target does not measure."""
+    protocol = PROTOCOL.read_or(target.protocol, None)
+    for field, limit in (("max_first_token_ms", limits.first_token_ms), ("max_token_ms", limits.token_ms)):
+        if limit is not None and (protocol is None or protocol.mode != "generate"):
+            raise InvalidInput(
+                f"{field}: the target {target.name!r} measures no generations, so this time cannot be limited",
+                field=field,
+                value=limit,
+                allowed="no value, or a target of mode generate",
+            )
 
 
 def near_in_words(near: Iterable[tuple[str, CandidateView]], limits: Limits) -> str:

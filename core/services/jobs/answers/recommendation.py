@@ -13,7 +13,6 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.architectures.formatting import layers_in_words, model_in_words
 from edgefront.core.architectures.space import Genome
-from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.number_formats import BITS
 from edgefront.core.common.states import ACTIVE_TARGETS, CandidateRole
 from edgefront.core.measurement.protocol import MeasurementProtocol
@@ -39,7 +38,12 @@ from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.fleet.capability import can_run
 from edgefront.core.services.jobs.answers.candidates import candidate_view
 from edgefront.core.services.jobs.answers.frontier_view import trained_views
-from edgefront.core.services.jobs.answers.measured_models import MAX_NEAR, MeasuredModels, near_in_words
+from edgefront.core.services.jobs.answers.measured_models import (
+    MAX_NEAR,
+    MeasuredModels,
+    check_times_measured,
+    near_in_words,
+)
 from edgefront.core.services.jobs.comparison import baseline_of, starts_from_model, unmeasured_depth
 from edgefront.core.services.jobs.frontier import dominance_of
 from edgefront.core.services.jobs.progress import added_note
@@ -286,15 +290,7 @@ def read_inputs(
     """
     job = job_of(session, principal, job_id)
     row = target_of(session, job, target)
-    protocol = PROTOCOL.read_or(row.protocol, None)
-    for field, limit in (("max_first_token_ms", limits.first_token_ms), ("max_token_ms", limits.token_ms)):
-        if limit is not None and (protocol is None or protocol.mode != "generate"):
-            raise InvalidInput(
-                f"{field}: the target {row.name!r} measures no generations, so this time cannot be limited",
-                field=field,
-                value=limit,
-                allowed="no value, or a target of mode generate",
-            )
+    check_times_measured(row, limits)
     own = LIMITS.read_or(row.limits, Limits())
     return inputs_within(session, job, row, own.model_copy(update=limits.model_dump(exclude_none=True)), budget, best)
 
