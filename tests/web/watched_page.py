@@ -14,7 +14,8 @@ WAIT_MS = 60_000  # what never comes fails a test by this; what comes late on a 
 expect.set_options(timeout=WAIT_MS)
 
 # Points in each trace of the chart, by its name in the code; empty before the first drawing.
-POINTS = "Object.fromEntries((document.getElementById('chart').data ?? []).map((trace) => [trace.uid, trace.x.length]))"
+POINTS = """Object.fromEntries((document.getElementById('chart').data ?? [])
+  .filter(({mode}) => mode !== 'lines').map((trace) => [trace.uid, trace.x.length]))"""
 EYE = """(() => {
   const {x, y, z} = document.getElementById('chart')._fullLayout.scene._scene.getCamera().eye;
   return [x, y, z].map((part) => Math.round(1000 * part) / 1000);
