@@ -63,6 +63,15 @@ def test_a_second_training_as_predicted_widens_no_perplexity(trained: float) -> 
         assert (after <= before * (1 + 1e-9)).all()
 
 
+def test_the_tokens_of_own_trainings_are_known_and_the_tables_only_on_their_data() -> None:
+    elsewhere, there = shared("own-data-llama"), shared("llama-dolma-other-recipe")
+    low, high = there.token_range or (0.0, 0.0)
+    trained = [low / 4, low / 2]
+    own, both = (as_predicted(law, Shapes.of(MODELS[:2]), trained) for law in (elsewhere, there))
+    assert own.token_range == pytest.approx(tuple(trained))
+    assert both.token_range == pytest.approx((low / 4, high))
+
+
 def test_a_training_that_comes_out_otherwise_may_widen_intervals() -> None:
     law, models = shared("own-data-llama"), Shapes.of(MODELS)
     shift = np.linspace(-1, 1, len(MODELS))

@@ -92,6 +92,13 @@ def test_one_launch_near_a_limit_does_not_decide_on_a_depth(
     assert measurement.launches > 1 or second_ms is None
 
 
+def test_no_launch_is_requested_while_another_is_still_to_come(leasing: Leasing) -> None:
+    device, target = leasing.device(), limited(leasing)
+    leasing.candidate(target, role="baseline", launches=2)
+    assert measure(leasing, device, done(LIMIT_MS - 1)) == 1
+    assert not has_repeat(leasing, target)
+
+
 def test_what_is_certain_is_not_launched_again(leasing: Leasing) -> None:
     """Launches within the scatter of their device; and what is excluded by another limit, however near it is to one."""
     device, target = leasing.device(), leasing.target()

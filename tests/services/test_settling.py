@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from databases import ON_BOTH
-from leasing import Leasing, SentTasks, crashed, done, out_of_memory
+from leasing import START, Leasing, SentTasks, crashed, done, out_of_memory
 from simulated_service import advance_target, process_results
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
+from edgefront.core.measurement.plausible import STARTED_LATE_S
 from edgefront.core.services import tasks
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring.result_processing import BATCH, process
@@ -221,3 +223,13 @@ def test_reports_of_a_deleted_target_are_settled_for_their_measurements_or_given
     launches, measurements = by_id(leasing, Launch), by_id(leasing, Measurement)
     assert (launches[fine].state, measurements[good].latency_ms) == ("done", 9.0)
     assert (launches[spoilt].state, measurements[bad].state, told()) == ("failed", "failed", [])
+
+
+def test_a_target_starts_no_earlier_than_its_first_launch(leasing: Leasing) -> None:
+    device, target = leasing.device(), leasing.target()
+    leasing.candidate(target)
+    (item,) = leasing.claim(device).items
+    leasing.start(device, item)
+    leasing.tick(5)
+    leasing.report(device, (item, done().model_copy(update={"wall_s": 1e5})))
+    assert leasing.row(Target, target).started_at == START - timedelta(seconds=STARTED_LATE_S)

@@ -33,6 +33,19 @@ def test_the_third_loss_fails_it_and_moves_the_job_on(leasing: Leasing, sent_tas
     assert leasing.launch(launch).attempts == 3
 
 
+def test_a_measurement_outlives_a_launch_whose_sibling_is_live(leasing: Leasing) -> None:
+    device = leasing.device()
+    measurement, _ = leasing.candidate(leasing.target(), launches=2)
+    for _ in range(3):
+        leasing.start(device, leasing.claim(device, 1).items[0])
+        leasing.tick(leasing.ttl_s + 1)
+        leasing.sweep()
+    (sibling,) = leasing.claim(device).items
+    assert leasing.row(Measurement, measurement).state == "wanted"
+    leasing.report(device, (sibling, done()))
+    assert leasing.row(Measurement, measurement).state == "measured"
+
+
 def test_only_the_launch_that_was_started_last_pays_for_a_lost_lease_and_only_once(leasing: Leasing) -> None:
     device = leasing.device()
     leasing.launches(3)
