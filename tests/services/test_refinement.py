@@ -65,6 +65,26 @@ def test_baselines_are_made_as_certain_as_the_points_that_are_compared_with_them
     assert uncertain(leasing, target) == [point, baseline]  # the fewest launches first
 
 
+def test_the_best_within_limits_is_launched_twice_however_little_launches_scatter(leasing: Leasing) -> None:
+    protocol = MeasurementProtocol(precision=0.5)
+    device, target = leasing.device(), leasing.target(refinement=2.0, state="refining", protocol=protocol)
+    points = [(10.0 - place, [10.0, 10.0001]) for place in range(3)]
+    *_, answer = measured(leasing, device, target, *points, (11.0, [12.0]))
+    before = uncertain(leasing, target)
+    with leasing.write() as session:
+        job = session.get_one(Job, session.get_one(Target, target).job_id)
+        job.request = {**job.request, "goal": "best_within_limits"}
+    assert (before, uncertain(leasing, target)) == ([], [answer])
+
+
+def test_a_measurement_with_a_live_launch_waits_for_it(leasing: Leasing) -> None:
+    device, target = leasing.device(), leasing.target(refinement=2.0, state="refining")
+    measurement, _ = leasing.candidate(target, launches=3)
+    for ms, expected in ((10.0, []), (11.0, []), (10.5, [measurement])):
+        leasing.report(device, (leasing.claim(device, 1).items[0], done(ms)))
+        assert uncertain(leasing, target) == expected
+
+
 def test_max_launches_ends_it(leasing: Leasing) -> None:
     protocol = MeasurementProtocol(max_launches=2)
     device, target = leasing.device(), leasing.target(refinement=5.0, state="refining", protocol=protocol)

@@ -11,7 +11,8 @@ from sqlalchemy import select
 from edgefront.core.services import tasks
 from edgefront.core.services.access import keys
 from edgefront.core.services.jobs.queries import demand
-from edgefront.core.services.measuring.stranded import KEEP_ENDED_LEASES
+from edgefront.core.services.measuring.queries import leases
+from edgefront.core.services.measuring.stranded import KEEP_ENDED_LEASES, forget_ended_leases
 from edgefront.core.store.tables import Candidate, Job, Lease, Measurement, Target, WebSession
 
 
@@ -99,6 +100,18 @@ def test_ended_leases_are_forgotten_in_time(leasing: Leasing) -> None:
     leasing.tick(KEEP_ENDED_LEASES.total_seconds() + 1)
     leasing.sweep()
     assert leasing.rows(Lease) == []
+
+
+def test_a_lease_is_kept_as_long_as_a_launch_refers_to_it(leasing: Leasing) -> None:
+    device = leasing.device()
+    leasing.launches(1)
+    leasing.claim(device)
+    for seconds in (leasing.ttl_s + 1, KEEP_ENDED_LEASES.total_seconds() + 1):
+        leasing.tick(seconds)
+        with leasing.write() as session:
+            leases.end_expired(session, leasing.now)
+            forget_ended_leases(session, leasing.now)
+    assert len(leasing.rows(Lease)) == 1
 
 
 def test_expired_browser_sessions_are_deleted(leasing: Leasing) -> None:

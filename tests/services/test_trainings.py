@@ -140,6 +140,9 @@ def test_messages_with_an_older_fence_are_refused(pool: Pool) -> None:
             late()
     assert say(pool, new, RunReport(state="training", step=1, steps=4)) == "run"
     assert pool.get(training).step == 1
+    assert finish(pool, new, FinishedRun("stopped")) == "queued"
+    with pytest.raises(Conflict):
+        say(pool, new, RunReport(state="training", step=2))
     pool.delete(training)
     with pytest.raises(NotFound):
         say(pool, new, RunReport())
