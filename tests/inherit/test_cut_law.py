@@ -14,7 +14,15 @@ from scipy.stats import spearmanr
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.quality.pruning_predictor import PRIOR_STD, PruningPredictor, _left_out, _posterior, pruning_origin
+from edgefront.core.quality.pruning_predictor import (
+    LEVEL,
+    PRIOR_STD,
+    PruningPredictor,
+    _fit,
+    _left_out,
+    _posterior,
+    pruning_origin,
+)
 from edgefront.core.quality.pruning_table import BlockPruning, Cut, PruningTable
 from edgefront.core.quality.stored import from_json, to_json, to_text
 from edgefront.core.training.pruning.submodel import random_submodel
@@ -151,3 +159,20 @@ def test_combinations_that_are_no_parts_are_refused() -> None:
     value["combinations"][0]["architecture"] = parent("gpt2").architecture.canonical
     with pytest.raises(InvalidInput, match="submodels of one model"):
         from_json(json.dumps(value))
+
+
+def test_what_is_no_part_is_worse_than_every_part() -> None:
+    own, other = parent("llama").architecture, parent("gpt2").architecture
+    part, foreign = cut_law("llama").expected(Shapes.of([own, other])).tolist()
+    assert np.isfinite(part)
+    assert foreign == np.inf
+
+
+def test_an_interval_is_as_wide_as_left_out_combinations_strayed() -> None:
+    """Three combinations of forty far from the others: Student's quantile alone does not reach them."""
+    rows, targets = np.ones((40, 1)) * np.eye(1, len(PRIOR_STD)), np.zeros(40)
+    targets[:3] = 3.0
+    fitted = _fit(rows, targets)
+    error, spread = _left_out(rows, targets, fitted.deviation)
+    assert fitted.quantile == pytest.approx(np.quantile(np.abs(error / spread), LEVEL))
+    assert fitted.quantile > _fit(rows, np.zeros(40)).quantile
