@@ -299,6 +299,10 @@ def test_the_limited_time_is_compared() -> None:
     assert "a part of my model is 2.00 ± 0.14 × as fast (time of a further token), perplexity 34 → " in mine
 
 
+def test_a_time_that_was_not_measured_is_within_no_limit() -> None:
+    assert OptionLimits(token_ms=1e9).violation(option("best")) == math.inf
+
+
 def test_large_limits_are_written_out() -> None:
     assert str(OptionLimits(None, 400, 1500, 40)) == "400 MB, 1500 ms to the first and 40 ms a further token"
     assert str(OptionLimits(None, None, 1500)) == "1500 ms to the first token"
