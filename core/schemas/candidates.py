@@ -60,7 +60,7 @@ class ProposedView(View):
     proxy: float
     """Proxy score, with a sign such that higher is better."""
     predicted: PredictedView | None = None
-    """Predictions at the time of the proposal; None for candidates of earlier releases."""
+    """Predictions at the time of the proposal."""
 
 
 class CandidateView(Figures, ProposedView):

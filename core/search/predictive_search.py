@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.common.errors import InvalidInput
@@ -83,19 +83,17 @@ class SurrogateSettings(BaseModel):
     ] = 0.01
     iterations: Annotated[int, Field(ge=1, le=100_000, description="Generations at most, the first included.")] = 100
     population: Annotated[int, Field(ge=16, le=100_000, description="Models predicted per step of evolution.")] = 4000
-    steps: Annotated[int, Field(ge=1, le=1000, description="Steps of the evolution over predictions.")] = 30
+    steps: Annotated[
+        int, Field(ge=1, le=1000, description="Steps of the evolution over predictions.", validate_default=True)
+    ] = 30
 
-    def check_predictions(self) -> None:
-        """Raises `InvalidInput` for slow settings. Not a validator, because stored jobs may exceed the limit."""
-        predicted = self.population * self.steps
+    @field_validator("steps")
+    @classmethod
+    def _quick_enough(cls, steps: int, info: ValidationInfo) -> int:
+        predicted = steps * info.data.get("population", 0)
         if predicted > MAX_PREDICTED:
-            raise InvalidInput(
-                f"steps times population must be at most {MAX_PREDICTED:,} predictions per generation, not "
-                f"{self.steps} · {self.population} = {predicted:,}",
-                field="steps",
-                value=self.steps,
-                allowed=f"at most {MAX_PREDICTED // self.population}, or a smaller population",
-            )
+            raise ValueError(f"steps times population must be at most {MAX_PREDICTED:,} predictions, not {predicted:,}")
+        return steps
 
 
 class Candidates(ABC):

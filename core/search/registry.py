@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.space import SearchSpace
-from edgefront.core.common.errors import InvalidInput, within
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.validation import invalid_input
 from edgefront.core.search.evolution import LightweightTransformerSearch, LtsSettings, Nsga2, Nsga2Settings
 from edgefront.core.search.interface import Algorithm, Answer, Context, generator
@@ -108,18 +108,6 @@ def make(
     """
     parsed = settings_of(name, settings)
     return ALGORITHMS[name].build(parsed, space, accept or (lambda _: True), problem)
-
-
-def check_settings(name: str, settings: Mapping[str, Any]) -> None:
-    """Checks the settings of a new job, including limits that stored jobs may exceed (`check_predictions`).
-
-    Raises:
-        InvalidInput: the algorithm does not exist, or a setting is wrong.
-    """
-    parsed = settings_of(name, settings)
-    if isinstance(parsed, SurrogateSettings):
-        with within("settings"):
-            parsed.check_predictions()
 
 
 def settings_of(name: str, settings: Mapping[str, Any]) -> BaseModel:

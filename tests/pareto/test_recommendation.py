@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from edgefront.core.common.units import MB
 from edgefront.core.measurement.statistics import standing
 from edgefront.core.search.pareto.frontier import Dominance
-from edgefront.core.search.pareto.options import MEMORY_SPREAD, Figure, Option, OptionLimits
+from edgefront.core.search.pareto.options import MEMORY_SPREAD, Estimate, Option, OptionLimits
 from edgefront.core.search.pareto.recommendation import recommend
 
 
@@ -37,9 +37,9 @@ def option(
         name="4 layers" if stock else "5 layers × 320",
         parameters=parameters,
         score=score if score is not None else -math.log(perplexity or 1.0),
-        latency=Figure.plus_minus(latency_ms, half_width_ms),
-        memory=Figure(memory_mb * MB, MEMORY_SPREAD),
-        predicted=None if perplexity is None else Figure(perplexity, spread),
+        latency=Estimate.plus_minus(latency_ms, half_width_ms),
+        memory=Estimate(memory_mb * MB, MEMORY_SPREAD),
+        predicted=None if perplexity is None else Estimate(perplexity, spread),
         trained=trained,
         conditions="measured with 1 thread",
     )
@@ -105,7 +105,7 @@ def test_what_intervals_do_not_support_is_not_claimed() -> None:
 
 @given(st.floats(0.5, 2), st.floats(0, 0.5), st.floats(0, 0.5))
 def test_a_claim_holds_at_both_ends_of_its_interval(ratio: float, spread: float, other_spread: float) -> None:
-    quotient = Figure(ratio, spread).over(Figure(1.0, other_spread))
+    quotient = Estimate(ratio, spread).over(Estimate(1.0, other_spread))
     assert quotient.low is not None
     assert quotient.high is not None
     assert quotient.low <= ratio <= quotient.high
@@ -284,11 +284,11 @@ def test_how_a_figure_stands_to_its_limit_is_part_of_the_answer(latency_ms: floa
 
 def test_the_limited_time_is_compared() -> None:
     limits = OptionLimits(token_ms=40.0, latency_ms=900.0)
-    times = {"first_token": Figure(20.0, 0.05), "token": Figure(5.0, 0.05)}
+    times = {"first_token": Estimate(20.0, 0.05), "token": Estimate(5.0, 0.05)}
     best = replace(
         option("best"), conditions="measured with 2 threads while other programs took 48 % of its time", **times
     )
-    stock = replace(option("stock", 34.0, stock=True), **{**times, "token": Figure(10.0, 0.05)})
+    stock = replace(option("stock", 34.0, stock=True), **{**times, "token": Estimate(10.0, 0.05)})
     answer = recommend([best, stock], limits, "quality_law").sentence
     assert answer.startswith(
         "Within 900 ms and 40 ms a further token, measured with 2 threads while other programs took 48 % of its time: "
@@ -314,7 +314,7 @@ def test_a_few_words_for_a_list() -> None:
     stock = option("stock", 34.0, 45.0, stock=True)
     better = recommend([option("best", 30.0), stock], LIMITS, "quality_law")
     assert better.short == "5 layers × 320, 40.0 ± 0.4 ms, perplexity 30: 12 % better than the baseline"
-    spoken = replace(option("best", 30.0), token=Figure(12.34, 0.05), first_token=Figure(1.0), relative=True)
+    spoken = replace(option("best", 30.0), token=Estimate(12.34, 0.05), first_token=Estimate(1.0), relative=True)
     ratio = recommend([spoken, replace(stock, relative=True)], LIMITS, "quality_law")
     assert ratio.short == "5 layers × 320, 12.3 ± 0.6 ms a token: perplexity 12 % better than the baseline"
     alike = recommend([option("best", 33.9), stock], LIMITS, "quality_law")

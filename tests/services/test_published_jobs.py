@@ -27,7 +27,7 @@ from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.schemas.jobs import JobRequest, JobView, Limits
 from edgefront.core.schemas.published import PublishedRequest, Variants
 from edgefront.core.schemas.recommendations import ChoiceView
-from edgefront.core.search.pareto.options import Figure
+from edgefront.core.search.pareto.options import Estimate
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
@@ -95,7 +95,7 @@ def test_the_highest_score_within_limits_over_all_formats(service: Service, boar
     assert "HellaSwag" in view.sentence
     assert re.search(r"which has \d+ of \d+ (such|base) models", view.sentence)
     told = {target.id: target.answer for target in job.targets if target.answer}
-    time = f"{Figure.plus_minus(best.candidate.token_ms, best.candidate.token_half_width_ms)} ms a token"
+    time = f"{Estimate.plus_minus(best.candidate.token_ms, best.candidate.token_half_width_ms)} ms a token"
     assert told.pop(best.target_id) == f"{best.model} {best.weights}, {time}, HellaSwag {best.score:g}"
     assert len(told) == len(job.targets) - 1
     limits = "1500 MB and 40 ms a further token"

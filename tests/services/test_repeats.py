@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.common.states import Purpose
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.search.pareto.options import Figure
+from edgefront.core.search.pareto.options import Estimate
 from edgefront.core.services.jobs.progress import has_next_step
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring.decision import LAUNCH_ATTEMPTS, MAX_INFEASIBLE
@@ -63,7 +63,7 @@ def test_launches_that_differ_are_repeated_and_the_interval_covers_what_remains(
     assert measure(leasing, device, *[done(10.2)] * 3) == MAX_REPEATED - 2
     candidate, measurement = only(leasing)
     assert (measurement.launches, candidate.latency_ms) == (3, 10.2)
-    assert Figure.plus_minus(10.2, candidate.latency_half_width_ms).high > 16.0, "nobody is set aside"
+    assert Estimate.plus_minus(10.2, candidate.latency_half_width_ms).high > 16.0, "nobody is set aside"
     assert [row.purpose for row in leasing.rows(Launch)].count(Purpose.REPEAT) == 1
     assert may_advance(leasing, target)
 

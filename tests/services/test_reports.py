@@ -6,7 +6,7 @@ import pytest
 from leasing import Leasing, SentTasks, crashed, done, out_of_memory, unsupported
 
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.search.pareto.options import Figure
+from edgefront.core.search.pareto.options import Estimate
 from edgefront.core.services import tasks
 from edgefront.core.store.tables import Candidate, Device, Event, Launch, Measurement, Target
 
@@ -100,7 +100,7 @@ def test_launches_are_aggregated(leasing: Leasing) -> None:
     assert known.latency_p90_ms == 30.0  # 25 samples by now
     candidate = candidate_of(leasing, measurement)
     assert candidate.launches == 5
-    assert Figure.plus_minus(12.0, candidate.latency_half_width_ms).high > 25.0, "far wider than that of the next"
+    assert Estimate.plus_minus(12.0, candidate.latency_half_width_ms).high > 25.0, "far wider than that of the next"
     other, _ = leasing.candidate(target, launches=2)
     leasing.report(
         device, *((item, done(ms)) for item, ms in zip(leasing.claim(device).items, (10.0, 10.5), strict=True))

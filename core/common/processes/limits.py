@@ -44,7 +44,7 @@ def usable_cores() -> int:
 
 
 def _groups() -> list[tuple[int, int]]:
-    """Yields memory limit and used memory without reclaimable cache, in bytes, of each control group with a limit."""
+    """Memory limit and used memory without reclaimable cache, in bytes, of each control group with a limit."""
     return [pair for folder in groups("memory") if (pair := _limit_and_use(folder)) is not None]
 
 

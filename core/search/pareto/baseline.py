@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edgefront.core.search.pareto.frontier import checked_points
-from edgefront.core.search.pareto.options import Figure, Ratio
+from edgefront.core.search.pareto.options import Estimate, Ratio
 
 MARGIN = 1.1
 """Ratio of the reference point's latency and memory to the worst baseline's."""
@@ -65,10 +65,10 @@ class Baseline:
         low, high = self.proxies
         return self._value(self.latency_curve, proxy), self._value(self.memory_curve, proxy), not low <= proxy <= high
 
-    def latency(self, proxy: float) -> Figure:
+    def latency(self, proxy: float) -> Estimate:
         """Latency of the baseline at this proxy, in ms, with an interval interpolated within the measured range."""
         half = float(np.interp(proxy, self._proxies, self._half_widths))
-        return Figure.plus_minus(self.at(proxy)[0], half if math.isfinite(half) else None)
+        return Estimate.plus_minus(self.at(proxy)[0], half if math.isfinite(half) else None)
 
     def _value(self, curve: Sequence[Piece], proxy: float) -> float:
         lines = curve[bisect_left(self._proxies, proxy)].lines
@@ -121,7 +121,7 @@ def versus(
     `half_width_ms` is half of the 95 % interval of the candidate's latency; None if unknown.
     """
     latency, memory, extrapolated = baseline.at(proxy)
-    speedup = baseline.latency(proxy).over(Figure.plus_minus(latency_ms, half_width_ms))
+    speedup = baseline.latency(proxy).over(Estimate.plus_minus(latency_ms, half_width_ms))
     return {
         "latency_ms": latency,
         "memory_bytes": memory,
@@ -158,7 +158,7 @@ def summary(
         beside = min(value, best) if own else value
         _, same_memory, extrapolated = baseline.at(beside)
         if not extrapolated:
-            time = Figure.plus_minus(latency, width if math.isfinite(width) else None)
+            time = Estimate.plus_minus(latency, width if math.isfinite(width) else None)
             ratios.append(baseline.latency(beside).over(time))
             memory.append(same_memory / size)
     if not len(rows):

@@ -21,19 +21,19 @@ WIDE = 0.4
 
 
 @dataclass(frozen=True)
-class Figure:
+class Estimate:
     """A positive figure. `spread` is half of the figure's 95 % interval on the logarithm, None if unknown."""
 
     value: float
     spread: float | None = None
 
     @classmethod
-    def plus_minus(cls, value: float, half_width: float | None) -> Figure:
+    def plus_minus(cls, value: float, half_width: float | None) -> Estimate:
         """Returns a figure with an interval of this half-width, in the figure's unit."""
         return cls(value, None if half_width is None else math.asinh(half_width / value))
 
     @classmethod
-    def between(cls, value: float, low: float | None, high: float | None) -> Figure:
+    def between(cls, value: float, low: float | None, high: float | None) -> Estimate:
         """Returns a figure with an interval from `low` to `high`."""
         has_interval = low is not None and high is not None and 0 < low <= high
         return cls(value, math.log(high / low) / 2 if has_interval and low and high else None)
@@ -54,7 +54,7 @@ class Figure:
         digits = decimals(half)
         return f"{self.value:.{digits}f} ± {half:.{digits}f}"
 
-    def over(self, other: Figure) -> Ratio:
+    def over(self, other: Estimate) -> Ratio:
         has_spread = self.spread is not None and other.spread is not None
         return Ratio(
             self.value / other.value, math.hypot(self.spread or 0.0, other.spread or 0.0) if has_spread else None
@@ -203,16 +203,16 @@ class Option:
     """Number of parameters of the decoder."""
     score: float
     """Score of the option by the job's proxy; higher is better."""
-    latency: Figure
+    latency: Estimate
     """Measured latency in ms."""
-    memory: Figure
+    memory: Estimate
     """Measured peak memory in bytes."""
-    first_token: Figure | None = None
+    first_token: Estimate | None = None
     """Time to the first token of a text generation in ms; `token` is the time of each later token."""
-    token: Figure | None = None
+    token: Estimate | None = None
     conditions: str = "measured"
     """How the option was measured: `measured with 2 threads`."""
-    predicted: Figure | None = None
+    predicted: Estimate | None = None
     """Predicted perplexity, or the ratio of the predicted perplexity to the scaling law's reference model's."""
     relative: bool = False
     """Whether `predicted` is a ratio of perplexities."""
@@ -223,10 +223,10 @@ class Option:
     bits: int = 32
     """Bits per weight."""
 
-    def figure(self, limit: LimitName) -> Figure | None:
+    def figure(self, limit: LimitName) -> Estimate | None:
         """The option's figure that a limit bounds, in the limit's unit; None if it was not measured."""
         if limit == "memory_mb":
-            return Figure(self.memory.value / MB, self.memory.spread)
+            return Estimate(self.memory.value / MB, self.memory.spread)
         return {"latency_ms": self.latency, "first_token_ms": self.first_token, "token_ms": self.token}[limit]
 
     def value(self, limit: LimitName) -> float:
@@ -235,8 +235,8 @@ class Option:
         return math.inf if figure is None else figure.value
 
     @property
-    def perplexity(self) -> Figure | None:
-        return self.predicted if self.trained is None else Figure(self.trained, TRAINING_SPREAD)
+    def perplexity(self) -> Estimate | None:
+        return self.predicted if self.trained is None else Estimate(self.trained, TRAINING_SPREAD)
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ def independent(option: Option, other: Option) -> Ratio:
 def difference(option: Option, other: Option, ratio: QualityRatio) -> Ratio | None:
     """Ratio of the perplexities of two options: measured if both are trained, else predicted. None if unknown."""
     if option.trained is not None and other.trained is not None:
-        return Figure(option.trained, TRAINING_SPREAD).over(Figure(other.trained, TRAINING_SPREAD))
+        return Estimate(option.trained, TRAINING_SPREAD).over(Estimate(other.trained, TRAINING_SPREAD))
     if option.predicted is not None and other.predicted is not None:
         return ratio(option, other)
     return None

@@ -9,7 +9,7 @@ from edgefront.core.search.pareto.options import (
     NAMES,
     TIMES,
     UNITS,
-    Figure,
+    Estimate,
     Move,
     Option,
     OptionLimits,
@@ -154,7 +154,7 @@ def cut(best: Option, whole: Option, limits: OptionLimits) -> str:
     name, time = pace(whole, best, limits)
     return (
         f"{_begin(best, limits)}, a part of my model is "
-        f"{Figure(time.value, time.spread)} × as fast ({name}), perplexity {before}{best.predicted} "
+        f"{Estimate(time.value, time.spread)} × as fast ({name}), perplexity {before}{best.predicted} "
         f"before healing{_of(best)}, {_in_brief(best.memory.over(whole.memory), 'peak memory')}"
         f"{_end(best, limits)}"
         f"{' My model itself is beyond the limits.' if limits.violation(whole) else ''}"

@@ -19,7 +19,7 @@ from edgefront.core.measurement.variants import format_of, variants_of
 from edgefront.core.quality.shipped import law_for
 from edgefront.core.schemas.jobs import MAX_TARGETS, JobRequest, TargetRequest
 from edgefront.core.search.pareto.options import OptionLimits
-from edgefront.core.search.registry import check_settings
+from edgefront.core.search.registry import settings_of
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import training_of
 from edgefront.core.services.jobs import supernet_plan
@@ -205,7 +205,7 @@ def _check_model(request: JobRequest) -> None:
 
 
 def _check_narrowing(request: JobRequest) -> None:
-    """Raises `SpaceError` if a gene has repeated values, which bloat stored requests. Older jobs may have them."""
+    """Raises `SpaceError` if a gene has repeated values, which bloat stored requests."""
     for gene, choice in request.space.narrow.items():
         seen: set[str] = set()
         for value in choice if isinstance(choice, list) else ():
@@ -248,7 +248,7 @@ def _check_law(job: ResolvedJob) -> None:
 
 def _check_algorithm(request: JobRequest) -> None:
     with within("algorithm"):
-        check_settings(request.algorithm.name, request.algorithm.settings)
+        settings_of(request.algorithm.name, request.algorithm.settings)
 
 
 def with_defaults(request: JobRequest) -> JobRequest:

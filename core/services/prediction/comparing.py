@@ -25,7 +25,7 @@ from edgefront.core.schemas.predictions import (
     ComparedTarget,
     ComparisonView,
 )
-from edgefront.core.search.pareto.options import Figure
+from edgefront.core.search.pareto.options import Estimate
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_by_id
 from edgefront.core.services.fleet import queries as device_queries
@@ -210,8 +210,8 @@ def _target(
     )
 
 
-def _latency(entry: ComparedEntry) -> Figure:
-    return Figure.plus_minus(entry.latency_ms, entry.latency_half_width_ms)
+def _latency(entry: ComparedEntry) -> Estimate:
+    return Estimate.plus_minus(entry.latency_ms, entry.latency_half_width_ms)
 
 
 def _architecture(candidate: Candidate, entries: Sequence[ComparedEntry | None]) -> ComparedArchitecture:

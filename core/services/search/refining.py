@@ -246,7 +246,7 @@ def is_reopened(session: Session, request: JobRequest, target: Target) -> bool:
     last = job_queries.find_generation(session, target.id, target.generation + 1)
     if last is None:
         return False  # the budget was spent
-    incumbent_then = (last.device_data or {}).get("rival")
+    incumbent_then = (last.device_data or {}).get("incumbent")
     if incumbent_then is not None:
         incumbent = incumbent_of(session, target)
         if incumbent is None or incumbent.rank < Incumbent(**incumbent_then).rank:

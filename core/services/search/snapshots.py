@@ -117,7 +117,7 @@ class DeviceData:
     def known_to(self, snapshot: Snapshot, protocol: MeasurementProtocol) -> Snapshot:
         """Returns the snapshot with the device data. Fits predictors of other devices: call it outside transactions."""
         fits = (self._fit(rows, protocol) for rows in self.stored["priors"])
-        incumbent = self.stored.get("rival")
+        incumbent = self.stored.get("incumbent")
         return replace(
             snapshot,
             baselines=self._observations(self.stored["baselines"]),
@@ -167,7 +167,7 @@ def take_device_data(session: Session, target: Target, *, with_incumbent: bool =
     }
     incumbent = incumbent_of(session, target) if with_incumbent else None
     if incumbent is not None:
-        stored["rival"] = asdict(incumbent)
+        stored["incumbent"] = asdict(incumbent)
     return load_device_data(session, stored)
 
 

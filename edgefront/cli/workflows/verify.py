@@ -21,7 +21,7 @@ from edgefront.core.schemas.candidates import CandidateView
 from edgefront.core.schemas.jobs import Limits, TargetView
 from edgefront.core.schemas.messages import View
 from edgefront.core.schemas.reports import MAX_REPORT_BYTES, Report
-from edgefront.core.search.pareto.options import MEMORY_SPREAD, UNITS, Figure, LimitName, OptionLimits, Ratio
+from edgefront.core.search.pareto.options import MEMORY_SPREAD, UNITS, Estimate, LimitName, OptionLimits, Ratio
 
 if TYPE_CHECKING:
     from edgefront.cli.workflows.measure import Measured
@@ -115,8 +115,8 @@ class FigureComparison:
     name: str
     limit: LimitName
     """The limit that bounds the figure, whose unit it has."""
-    reported: Figure
-    here: Figure
+    reported: Estimate
+    here: Estimate
     ratio: Ratio
     """Ratio of this machine's figure to the reported figure, with its 95 % interval."""
     agrees: bool
@@ -151,14 +151,16 @@ def compare(figures: ReportedFigures, measured: Measured, epsilon: float) -> lis
         reported_ms, here_ms = getattr(figures, limit), times[limit]
         if reported_ms is None or here_ms is None:
             continue
-        reported = Figure.plus_minus(reported_ms, getattr(figures, limit.replace("_ms", "_half_width_ms")))
-        comparisons.append(_compare_figure(name, limit, reported, Figure(here_ms, spread), epsilon))
-    memory = Figure(figures.memory_bytes / MB, MEMORY_SPREAD)
-    peak = Figure(measured.report()["memory"]["peak_bytes"] / MB, MEMORY_SPREAD)
+        reported = Estimate.plus_minus(reported_ms, getattr(figures, limit.replace("_ms", "_half_width_ms")))
+        comparisons.append(_compare_figure(name, limit, reported, Estimate(here_ms, spread), epsilon))
+    memory = Estimate(figures.memory_bytes / MB, MEMORY_SPREAD)
+    peak = Estimate(measured.report()["memory"]["peak_bytes"] / MB, MEMORY_SPREAD)
     return [*comparisons, _compare_figure("peak memory", "memory_mb", memory, peak, epsilon)]
 
 
-def _compare_figure(name: str, limit: LimitName, reported: Figure, here: Figure, epsilon: float) -> FigureComparison:
+def _compare_figure(
+    name: str, limit: LimitName, reported: Estimate, here: Estimate, epsilon: float
+) -> FigureComparison:
     ratio = here.over(reported)
     min_difference = abs(log(ratio.value)) - (ratio.spread or 0.0)
     return FigureComparison(name, limit, reported, here, ratio, agrees=min_difference <= log1p(epsilon))

@@ -10,7 +10,7 @@ from edgefront.client.show.table import Table
 from edgefront.core.architectures.formatting import layers_in_words, spread, stack_in_words
 from edgefront.core.common.states import CandidateRole
 from edgefront.core.schemas.candidates import CandidateView, FrontierView
-from edgefront.core.search.pareto.options import Figure
+from edgefront.core.search.pareto.options import Estimate
 
 if TYPE_CHECKING:
     from edgefront.core.schemas.predictions import ComparedArchitecture, PredictedView
@@ -113,7 +113,7 @@ def predicted_quality(predicted: PredictedView | None) -> str:
     if low is None or high is None:
         return f"{median_quality(predicted)}{mark}"
     if predicted.relative_to is None:
-        return f"{Figure.between(predicted.perplexity, low, high)}{mark}"
+        return f"{Estimate.between(predicted.perplexity, low, high)}{mark}"
     return f"{median_quality(predicted)} ({low:.2f}–{high:.2f}){mark}"
 
 

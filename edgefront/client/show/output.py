@@ -17,7 +17,7 @@ from pydantic_core import to_jsonable_python
 
 from edgefront.core.common.units import MB
 from edgefront.core.measurement.statistics import Standing
-from edgefront.core.search.pareto.options import Figure, LimitName
+from edgefront.core.search.pareto.options import Estimate, LimitName
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -80,7 +80,7 @@ def milliseconds(value: float | None, half_width: float | None = None) -> str:
         return NONE
     if not half_width:
         return f"{value:.{1 if value >= 10 else 2}f}"
-    return str(Figure.plus_minus(value, half_width)).replace("± ", "±").replace(" to ", "–")
+    return str(Estimate.plus_minus(value, half_width)).replace("± ", "±").replace(" to ", "–")
 
 
 def standing_in_words(standings: Mapping[LimitName, Standing] | None) -> str:

@@ -37,7 +37,7 @@ from edgefront.core.schemas.recommendations import (
 )
 from edgefront.core.search.pareto import recommendation, sentences
 from edgefront.core.search.pareto.frontier import Dominance
-from edgefront.core.search.pareto.options import MEMORY_SPREAD, Figure, Option, OptionLimits
+from edgefront.core.search.pareto.options import MEMORY_SPREAD, Estimate, Option, OptionLimits
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
 from edgefront.core.services.jobs.answers.candidates import candidate_view
@@ -355,8 +355,8 @@ def _option(choice: ChoiceView) -> Option:
         name=choice.model,
         parameters=candidate.total_parameters,
         score=choice.score,
-        latency=time_of(candidate, "latency") or Figure(0.0),
-        memory=Figure(float(candidate.memory_bytes or 0), MEMORY_SPREAD),
+        latency=time_of(candidate, "latency") or Estimate(0.0),
+        memory=Estimate(float(candidate.memory_bytes or 0), MEMORY_SPREAD),
         first_token=time_of(candidate, "first_token"),
         token=time_of(candidate, "token"),
         bits=choice.bits,

@@ -17,7 +17,15 @@ from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.schemas.candidates import CandidateView, TrainedView
 from edgefront.core.schemas.jobs import JobRequest, Limits
 from edgefront.core.search.pareto.frontier import Dominance
-from edgefront.core.search.pareto.options import MEMORY_SPREAD, UNITS, Figure, Option, OptionLimits, Ratio, independent
+from edgefront.core.search.pareto.options import (
+    MEMORY_SPREAD,
+    UNITS,
+    Estimate,
+    Option,
+    OptionLimits,
+    Ratio,
+    independent,
+)
 from edgefront.core.search.pareto.recommendation import Recommendation, recommend
 from edgefront.core.services.jobs.comparison import starts_from_model
 from edgefront.core.services.stored import PROTOCOL
@@ -85,10 +93,10 @@ class MeasuredModels:
         return {}
 
 
-def time_of(candidate: CandidateView, name: str) -> Figure | None:
+def time_of(candidate: CandidateView, name: str) -> Estimate | None:
     """Returns the time `latency`, `first_token` or `token` in ms, with its interval; None if it was not measured."""
     time = getattr(candidate, f"{name}_ms")
-    return None if time is None else Figure.plus_minus(time, getattr(candidate, f"{name}_half_width_ms"))
+    return None if time is None else Estimate.plus_minus(time, getattr(candidate, f"{name}_half_width_ms"))
 
 
 BUSY = 0.1
@@ -117,14 +125,14 @@ def _option(candidate: CandidateView, trained: float | None, proxy: str, threads
         name=layers_in_words(candidate.architecture["blocks"]) if stock else model_in_words(candidate.architecture),
         parameters=candidate.decoder_parameters,
         score=score,
-        latency=time_of(candidate, "latency") or Figure(0.0),
-        memory=Figure(float(candidate.memory_bytes or 0), MEMORY_SPREAD),
+        latency=time_of(candidate, "latency") or Estimate(0.0),
+        memory=Estimate(float(candidate.memory_bytes or 0), MEMORY_SPREAD),
         first_token=time_of(candidate, "first_token"),
         token=time_of(candidate, "token"),
         conditions=conditions_of(candidate, threads),
         predicted=None
         if predicted is None or predicted.perplexity is None
-        else Figure.between(predicted.perplexity, predicted.perplexity_low, predicted.perplexity_high),
+        else Estimate.between(predicted.perplexity, predicted.perplexity_low, predicted.perplexity_high),
         relative=predicted is not None and predicted.relative_to is not None,
         label="" if predicted is None else predicted.label,
         trained=trained,
