@@ -21,7 +21,9 @@ from platformdirs import user_data_dir
 from edgefront.core.common.errors import Unavailable
 from edgefront.core.common.files import write_private
 
-HOW_TO_START = "start one with `edgefront up`, or name one with --url (EDGEFRONT_URL)"
+HOW_TO_START = (
+    "start one with `edgefront up`, name its folder with EDGEFRONT_HOME, or a server with --url (EDGEFRONT_URL)"
+)
 
 STARTING_S = 45.0
 """Maximum seconds in which the agent of an embedded service enrols; usually about ten seconds."""

@@ -220,7 +220,12 @@ def get(
     if not session.json:
         if runtime == "llamacpp":
             session.say(shlex.join(["llama-cli", "-m", str(subject), "-p", "Once upon a time", "-n", "40"]))
-        session.say(shlex.join(["edgefront", "generate", str(subject), "--prompt", "Once upon a time"]))
+        generate = ["edgefront", "generate", str(subject), "--prompt", "Once upon a time", "--threads", str(threads)]
+        session.say(shlex.join(generate))
+        if runtime != "pytorch":
+            session.note(
+                "edgefront generate computes in float32 with PyTorch: slower, and in more memory, than measured"
+            )
 
 
 @command(app, "card", server=False)

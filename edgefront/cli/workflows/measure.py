@@ -59,7 +59,7 @@ class Measured:
             "latency_half_width_ms": self._half_width(figures["latency_ms"]),
             "latency_p90_ms": figures["latency_p90_ms"],
             **({"generation": self.generation()} if self.protocol.mode == "generate" else {}),
-            "memory": self._memory().model_dump(mode="json"),
+            "memory": self.memory().model_dump(mode="json"),
             "protocol": self.protocol.model_dump(mode="json", exclude=defaults),
             "launches": [launch.model_dump(mode="json") for launch in self.launches],
         }
@@ -115,7 +115,7 @@ class Measured:
         """Returns half of the 95 % interval of a time, in which another launch will lie, in ms."""
         return None if time_ms is None else half_width_ms(time_ms, launches_of(self.launches), LaunchVariance())
 
-    def _memory(self) -> PeakMemory:
+    def memory(self) -> PeakMemory:
         """Returns the peak memory, split by kind, of the launch with the median peak (the kinds add up to the peak)."""
         readings = sorted(
             (launch.memory for launch in self.launches if launch.memory), key=lambda item: item.peak_bytes

@@ -121,6 +121,13 @@ class FigureComparison:
     """Ratio of this machine's figure to the reported figure, with its 95 % interval."""
     agrees: bool
 
+    @property
+    def verdict(self) -> str:
+        """`agrees`, `differs`, or that the intervals are too wide to tell."""
+        if not self.agrees:
+            return "differs"
+        return "cannot tell" if self.ratio.unsure(self.name) else "agrees"
+
     def to_json(self) -> dict[str, Any]:
         """Returns the figure's entry in the JSON of `edgefront report verify --json`, in milliseconds or bytes."""
         factor = MB if self.limit == "memory_mb" else 1
@@ -154,7 +161,7 @@ def compare(figures: ReportedFigures, measured: Measured, epsilon: float) -> lis
         reported = Estimate.plus_minus(reported_ms, getattr(figures, limit.replace("_ms", "_half_width_ms")))
         comparisons.append(_compare_figure(name, limit, reported, Estimate(here_ms, spread), epsilon))
     memory = Estimate(figures.memory_bytes / MB, MEMORY_SPREAD)
-    peak = Estimate(measured.report()["memory"]["peak_bytes"] / MB, MEMORY_SPREAD)
+    peak = Estimate(measured.memory().peak_bytes / MB, MEMORY_SPREAD)
     return [*comparisons, _compare_figure("peak memory", "memory_mb", memory, peak, epsilon)]
 
 
@@ -185,7 +192,7 @@ def in_words(figure: FigureComparison) -> str:
     unit, more, less = ("MB", "more", "less") if figure.limit == "memory_mb" else ("ms", "longer", "shorter")
     return (
         f"{figure.name}: {figure.reported} {unit} reported, {figure.here} {unit} here; "
-        f"{figure.ratio.in_percent(figure.name, more, less)}: {'agrees' if figure.agrees else 'differs'}"
+        f"{figure.ratio.in_percent(figure.name, more, less)}: {figure.verdict}"
     )
 
 
@@ -237,7 +244,8 @@ def verdict(figures: Sequence[FigureComparison], machines: MachineDifferences, s
     """
     end = f"; {standings}." if standings else "."
     differing = [figure.name for figure in figures if not figure.agrees]
-    result = "All figures agree"
+    told = all(figure.verdict == "agrees" for figure in figures)
+    result = "All figures agree" if told else "No figure is known to differ"
     if differing:
         result = f"{' and '.join(differing)} {'differs' if len(differing) == 1 else 'differ'}"
         result = result[:1].upper() + result[1:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
@@ -21,7 +21,7 @@ from edgefront.core.architectures.published import (
 from edgefront.core.architectures.published_space import MODEL, PublishedSpace, same_architecture, unscored
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.number_formats import BITS
-from edgefront.core.common.states import ACTIVE_TARGETS
+from edgefront.core.common.states import ACTIVE_TARGETS, TargetState
 from edgefront.core.common.units import MB, plain, rounded, rounded_up
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.variants import format_of, get_options, place_words
@@ -75,7 +75,8 @@ class AnswerInputs:
     """Name of the device, with the target's name if the device has several answers; empty for a job with one answer."""
     request: JobRequest
     space: PublishedSpace
-    active: bool
+    unfinished: str
+    """`not finished` or `cancelled` for a search without its last measurements; else empty."""
     limits: Limits
     choices: tuple[ChoiceView, ...]
     """Measured models of all targets of this answer, within the limits or not."""
@@ -158,10 +159,14 @@ class AnswerInputs:
                 *([f"{times[0]} in all"] if "latency_ms" in stands else []),
             ]
         better = [near for near in self.near if (near.score, near.bits) > (choice.score, choice.bits)]
-        near = near_in_words(((f"{near.model} {near.weights}", near.candidate) for near in better), self.limits)
-        memory = f"peak memory {best.memory.value / MB:.0f} MB{stands.get('memory_mb', '')}"
+        names = ((f"{near.model} {near.weights} {near.runtime}", near.candidate) for near in better)
+        near = near_in_words(names, self.limits)
+        memory = f"peak memory {Estimate(best.memory.value / MB, best.memory.spread)} MB{stands.get('memory_mb', '')}"
+        within = sentences.within(limits)
+        if self.unfinished:
+            within = f"So far, {within[0].lower()}{within[1:]}"
         return (
-            f"{sentences.within(limits)}, {best.conditions}, {choice.model} in {choice.weights} with {choice.runtime} "
+            f"{within}, {best.conditions}, {choice.model} in {choice.weights} with {choice.runtime} "
             f"has the highest {self.space.score.benchmark} ({plain(choice.score)}, table {self.space.score.table}, "
             f"{coverage}): {'; '.join([*times, memory])}. {near}"
         ).strip()
@@ -200,7 +205,9 @@ class AnswerInputs:
         )
 
     def _note(self, best: ChoiceView | None) -> str:
-        parts = ["The search is not finished, so this answer rests on the measurements so far."] if self.active else []
+        parts = (
+            [f"The search is {self.unfinished}: a better model may not have been measured."] if self.unfinished else []
+        )
         if best is not None and best.bits < 16:
             loss = best.format_loss
             what = "is not published" if loss == UNKNOWN else f"is published: {loss}"
@@ -280,7 +287,7 @@ def _group_inputs(
         device=device,
         request=request,
         space=space,
-        active=any(target.state in ACTIVE_TARGETS for target in targets),
+        unfinished=_unfinished({target.state for target in targets}),
         limits=limits,
         choices=tuple(choices.values()),
         near=tuple(near),
@@ -288,6 +295,12 @@ def _group_inputs(
         protocols=protocols,
         device_options={id_: each.device or f"class={each.device_class}" for id_, each in requested.items()},
     )
+
+
+def _unfinished(states: Collection[str]) -> str:
+    if any(state in ACTIVE_TARGETS for state in states):
+        return "not finished"
+    return "cancelled" if TargetState.CANCELLED in states else ""
 
 
 def short_answers(session: Session, job: Job) -> dict[str, str]:

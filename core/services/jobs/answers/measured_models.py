@@ -32,7 +32,7 @@ from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.store.tables import Target
 
 MAX_NEAR = 3
-"""Maximum number of models just beyond the limits that an answer names."""
+"""Maximum number of models beyond the limits that an answer names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,9 +153,9 @@ def check_times_measured(target: Target, limits: Limits) -> None:
 
 
 def near_in_words(near: Iterable[tuple[str, CandidateView]], limits: Limits) -> str:
-    """Returns a sentence that names better models just beyond the limits; empty if there are no such models."""
+    """Returns a sentence that names better models beyond the limits; empty if there are no such models."""
     models = [f"{name}: {_excess(candidate, limits)}" for name, candidate in near]
-    return f"Better, but just beyond the limits: {'; '.join(models[:MAX_NEAR])}." if models else ""
+    return f"Better, but beyond the limits: {'; '.join(models[:MAX_NEAR])}." if models else ""
 
 
 def _excess(candidate: CandidateView, limits: Limits) -> str:
