@@ -12,7 +12,6 @@ from typing import Any, cast
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
@@ -125,7 +124,7 @@ def of_validation(request: Request, error: RequestValidationError) -> Response:
     return respond(422, InvalidInput.kind, detail, extra=extra | {"errors": fields})
 
 
-def _wrong_field(item: Mapping[str, Any], body: type[BaseModel] | None) -> dict[str, Any]:
+def _wrong_field(item: Mapping[str, Any], body: Any) -> dict[str, Any]:
     source, *path = item["loc"]
     path, whole = field_path(item, path), "the body" if source == "body" else f"the {source}"
     error = fault(item, InvalidInput, path, whole, fields_at(body, path[:-1]) if source == "body" else ())

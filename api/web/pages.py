@@ -157,8 +157,8 @@ WORDS: Mapping[str, str] = {
     "the frontier costs something: a faster model there is worse by the proxy or needs more memory.",
     "hypervolume": "Hypervolume is the part of the box between the ideal corner and the reference point that the "
     "frontier covers.",
-    "interval": "The ± of a latency is half of the 95 % interval. Two candidates whose intervals overlap may change "
-    "places.",
+    "interval": "The ± of a time is half of the interval in which another launch lies. Two candidates whose intervals "
+    "overlap may change places.",
     "launch": "one fresh process that builds and times one architecture once",
     "measuring_share": "Measuring share is the part of the agent's wall time that was spent in warm-up and timed "
     "passes.",

@@ -85,19 +85,16 @@ def checked(model: type[Model], value: Model | Mapping[str, Any]) -> Model:
         raise invalid_input(error, InvalidInput, model=model) from None
 
 
-def fields_at(model: type[BaseModel] | None, path: Sequence[str | int]) -> tuple[str, ...]:
-    """Field names of the nested model at this path; empty if the path has no model."""
-    if model is None:
-        return ()
+def fields_at(annotation: Any, path: Sequence[str | int]) -> tuple[str, ...]:
+    """Field names of the model at this path of an annotation; empty if there is no model."""
+    model = _model_of(annotation)
     for part in path:
-        if isinstance(part, int):
-            continue
-        field = model.model_fields.get(part)
-        inner = None if field is None else _model_of(field.annotation)
-        if inner is None:
+        if model is None:
             return ()
-        model = inner
-    return tuple(model.model_fields)
+        if isinstance(part, str):
+            field = model.model_fields.get(part)
+            model = None if field is None else _model_of(field.annotation)
+    return () if model is None else tuple(model.model_fields)
 
 
 def _model_of(annotation: Any) -> type[BaseModel] | None:

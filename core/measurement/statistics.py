@@ -18,9 +18,6 @@ from functools import lru_cache
 from statistics import NormalDist
 from typing import Literal
 
-import numpy as np
-from numpy.typing import ArrayLike
-
 Z_95 = 1.959964
 """Number of standard deviations on either side of the mean that cover 95 % of a normal distribution."""
 MAD_TO_STD = 1.4826
@@ -247,6 +244,6 @@ def _expanded(probability: float, degrees: int) -> float:
     return z + g1 / n + g2 / n**2 + g3 / n**3 + g4 / n**4
 
 
-def robust_std(deviations: ArrayLike) -> float:
+def robust_std(deviations: Iterable[float]) -> float:
     """Robust standard deviation of (n,) deviations from a centre, n ≥ 1, from the median absolute deviation."""
-    return MAD_TO_STD * float(np.median(np.abs(deviations)))
+    return MAD_TO_STD * statistics.median(abs(float(each)) for each in deviations)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from rough_server import Rough, answer
+from rough_server import Rough, answer, rough_server
 
 import edgefront
 from edgefront import Client
@@ -70,6 +70,12 @@ def values(parameter: inspect.Parameter, folder: Path) -> st.SearchStrategy[Any]
         return st.none()
     plain = NUMBERS if "int" in kind else REALS if "float" in kind else st.booleans() if "bool" in kind else TEXTS
     return plain | st.none() if "None" in kind else plain
+
+
+@pytest.fixture(scope="module")
+def rough() -> Iterator[Rough]:
+    with rough_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

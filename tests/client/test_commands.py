@@ -225,10 +225,6 @@ def test_an_estimate_submits_nothing(running: Running, tmp_path: Path) -> None:
     shown = running.command("job submit --dry-run", *flags)
     assert "launches" in shown.stdout
     assert "predicted from what was measured there" in shown.stderr
-    other = running.command(
-        "job submit --dry-run --proxy quality_law --proxy-set data=letters --proxy-set law=lts-gpt2-wikitext103", *flags
-    )
-    assert "not on letters" in other.stderr
     refused = running.command("job submit --dry-run --epsilon 0.5", *flags, code=exits.REFUSED)
     assert "epsilon" in refused.stderr
     file = tmp_path / "job.json"

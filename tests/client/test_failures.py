@@ -117,7 +117,7 @@ def test_what_cannot_work_is_refused_when_it_is_submitted(running: Running) -> N
         (("job", "submit", "--target", "no such board"), running.board),
         (("device", "show", "no such board"), running.board),
         (("job", "submit", "--set", "foo=3"), "iterations"),
-        (("train", "submit", "--architecture", "gpt2-small", "--set", "stepz=3"), "the nearest is steps"),
+        (("train", "submit", "--architecture", "gpt2-small", "--set", "stepz=3"), "do you mean steps?"),
         (("predict", "gpt2-small", "--protocol", "foo=3"), "sequence_length"),
         (("describe", "gpt2-smal"), "gpt2-small"),
     ):

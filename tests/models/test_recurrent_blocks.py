@@ -10,7 +10,6 @@ import torch
 from passes import in_torch, inputs, lively_model
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.common.errors import InvalidInput
 from edgefront.core.nn.context import Cache, Context
 
 SRUPP = {"kind": "srupp", "d_attn": 6}
@@ -69,8 +68,3 @@ def test_gradients_of_a_whole_block_with_memory_and_state() -> None:
     shapes = [(2, 3, 4), (2, 2, 4), (2, 4)]
     inputs = [torch.randn(shape, generator=rng, dtype=torch.float64, requires_grad=True) for shape in shapes]
     assert torch.autograd.gradcheck(run, (*inputs, *values))
-
-
-def test_no_tokens_at_all_is_an_error() -> None:
-    with pytest.raises(InvalidInput):
-        lively_model(MODELS["heads"])(torch.zeros(2, 0, dtype=torch.int64))

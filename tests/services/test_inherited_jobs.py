@@ -118,8 +118,8 @@ def test_a_job_searches_the_parts_and_answers_what_the_cut_costs(
         assert row.predicted["law"] == law.origin.name
     assert view.recommended is not None
     assert "a part of my model is" in view.sentence
-    assert view.sentence.endswith("My model itself is beyond the limits.")
-    assert "× as fast, perplexity" in view.sentence
+    assert "My model itself is beyond the limits." in view.sentence
+    assert "× as fast (latency), perplexity" in view.sentence
     assert "before healing" in view.sentence
     assert "random submodels were evaluated" in view.note
 

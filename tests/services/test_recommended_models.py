@@ -170,9 +170,9 @@ def test_while_a_job_runs_and_before_anything_is_measured(service: Service, agen
     ("protocol", "options"),
     [
         ({}, "--format onnx"),
-        ({"weights": "int8"}, "--format onnx --weights int8"),
+        ({"weights": "int8"}, "--format onnx"),
         ({"runtime": "llamacpp"}, "--format gguf"),
-        ({"runtime": "llamacpp", "weights": "q8_0"}, "--format gguf --weights q8_0"),
+        ({"runtime": "llamacpp", "weights": "q8_0"}, "--format gguf"),
     ],
 )
 def test_the_file_to_download_is_the_one_that_is_measured(
