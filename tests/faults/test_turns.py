@@ -13,9 +13,7 @@ from simulated_agent import CLASS, principal
 from simulated_pool import pool_of
 from sqlalchemy import select
 
-from edgefront.core.architectures.catalogue import space
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.search.registry import make
 from edgefront.core.services.trainings.claims import Machine
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
@@ -79,6 +77,4 @@ def test_one_generation_of_predictions_is_bounded(service: Service) -> None:
     answer: httpx.Response = eve.post("/v1/jobs", json=asked_)
     document = problem(answer, 422)
     assert (document["field"], document["kind"]) == ("algorithm.settings.steps", InvalidInput.kind)
-    assert "at most 10" in document["allowed"]
-    # A stored job that asks for more continues.
-    assert make("surrogate", endless["settings"], space("lts-gpt2"))
+    assert "at most 1,000,000 predictions" in document["detail"]

@@ -147,7 +147,7 @@ def test_a_model_just_beyond_the_limit_gets_a_second_launch_and_may_be_the_answe
     view = service.chosen(once)
     assert view.recommended is not None
     assert view.recommended.model != best.model
-    assert f"{best.model} f32: " in view.sentence
+    assert f"{best.model} f32 onnxruntime: " in view.sentence
     assert f"{told} beyond" in view.sentence
     other = board(service, disturbed, "third board")
     again = service.chosen(service.finish(other, choosing([{"device_class": "third board", "limits": limit}])))
