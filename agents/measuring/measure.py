@@ -1,7 +1,7 @@
 """`Measurer`: runs launches (runs of a model) on this device, each launch in a fresh process.
 
 On Linux CPUs the process is a fork of the runtime's fork server (`agents.measuring.forkserver`). On other systems, and
-on GPUs, whose libraries do not survive a fork, the process is started anew (`run_spawned`).
+on GPUs, whose libraries do not survive a fork, a new process is started (`run_spawned`).
 """
 
 from __future__ import annotations

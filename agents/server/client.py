@@ -148,7 +148,7 @@ class AgentClient:
         return await self._ask(f"/v1/leases/{lease_id}/heartbeat", None, HeartbeatResponse)
 
     async def release(self, lease_id: str, launch_ids: tuple[str, ...]) -> None:
-        """Returns launches of a lease to the server, which assigns them anew."""
+        """Returns launches of a lease to the server, which reassigns them."""
         await self._send(f"/v1/leases/{lease_id}/release", ReleaseRequest(launch_ids=launch_ids))
 
     async def report(self, request: ReportRequest) -> ReportResponse:

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from datetime import datetime, timezone
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
@@ -39,6 +39,14 @@ LastEventId = Annotated[
 ]
 
 
+def latest_event(after: After = 0, last_event_id: LastEventId = None) -> int:
+    return int(last_event_id) if last_event_id else after
+
+
+LatestEvent = Annotated[int, Depends(latest_event)]
+"""Number of the last event that the client has received."""
+
+
 @router.get(
     "/jobs/{job_id}/events",
     tags=["jobs"],
@@ -51,8 +59,7 @@ async def follow_job(
     request: Request,
     viewer: CurrentViewer,
     context: AppContext,
-    after: After = 0,
-    last_event_id: LastEventId = None,
+    begin: LatestEvent,
 ) -> Response:
     """Sends the events of the log after `after`, then every new event within a second of its commit; none is skipped.
 
@@ -60,7 +67,7 @@ async def follow_job(
     every 15 s. The stream stays open after the job has ended (event `job_state`), until the client closes the stream,
     the server stops, the key is revoked or the job is deleted. Reconnect with the number of the latest event.
     """
-    return await _event_stream(request, context, viewer, job_id, after, last_event_id)
+    return await _event_stream(request, context, viewer, job_id, begin)
 
 
 @router.get(
@@ -75,8 +82,7 @@ async def follow_training(
     request: Request,
     viewer: CurrentViewer,
     context: AppContext,
-    after: After = 0,
-    last_event_id: LastEventId = None,
+    begin: LatestEvent,
 ) -> Response:
     """Sends the events of the log after `after`, then new states, metrics and checkpoints; none is skipped.
 
@@ -84,7 +90,7 @@ async def follow_training(
     invalidates metrics of steps that were lost in a crash: they are sent again. The stream stays open after the
     training has ended.
     """
-    return await _event_stream(request, context, viewer, training_id, after, last_event_id)
+    return await _event_stream(request, context, viewer, training_id, begin)
 
 
 async def _event_stream(
@@ -92,15 +98,13 @@ async def _event_stream(
     context: Context,
     principal: Principal,
     log_id: str,
-    after: int,
-    last_event_id: str | None,
+    begin: int,
 ) -> Response:
-    """Returns a stream of the existing events of a job's or training's log, followed by new events.
+    """Returns a stream of the events of a job's or training's log after number `begin`, followed by new events.
 
     Access is checked repeatedly while the stream is open. Raises `InvalidInput` for an event number that the log does
     not contain.
     """
-    begin = int(last_event_id) if last_event_id else after
 
     def check() -> None:
         with context.database.read() as session:

@@ -29,6 +29,7 @@ from markupsafe import Markup
 from edgefront.api.http.auth import COOKIE, wants_page
 from edgefront.api.http.root_path import own_path
 from edgefront.core.common.errors import NotFound
+from edgefront.core.schemas.published import DEFAULT_SCORES
 
 MAX_SHOWN_PATH = 200
 KEEP_FOR_GOOD = "public, max-age=31536000, immutable"
@@ -192,7 +193,9 @@ def term(shown: str, says: str) -> Markup:
 _templates = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined
 )
-_templates.globals.update(module=module_tags, own=own_address, packaged=packaged_address, term=term, words=words)
+_templates.globals.update(
+    module=module_tags, own=own_address, packaged=packaged_address, term=term, words=words, scores=DEFAULT_SCORES
+)
 
 router = APIRouter(include_in_schema=False)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -110,6 +110,10 @@ class Filter:
             and (self.min_context is None or (model.context_length or 0) >= self.min_context)
         )
 
+    def only(self, field: str) -> Filter:
+        """The filter with this condition alone."""
+        return replace(Filter(), **{field: self.given[field]})
+
     @property
     def given(self) -> dict[str, str | int]:
         kind = None if self.kind == "any" else self.kind
@@ -163,8 +167,8 @@ def _none_left(score: ScoreName, scored: Sequence[PublishedModel], filter_: Filt
         )
     longest = max(model.context_length or 0 for model in scored)
     licences = sorted({model.licence for model in scored if model.licence} | {PERMISSIVE})
-    alone = {name: Filter(**{name: value}) for name, value in filter_.given.items()}  # type: ignore[arg-type]
-    field = next((name for name, one in alone.items() if not any(map(one.passes, scored))), list(alone)[-1])
+    *fields, last = filter_.given
+    field = next((name for name in fields if not any(map(filter_.only(name).passes, scored))), last)
     value = filter_.given[field]
     allowed = {"licence": ", ".join(licences), "min_context": f"at most {longest}"}
     if field == "kind":

@@ -257,7 +257,7 @@ def figures(metric: MetricView) -> dict[str, float]:
 
 
 class Curves:
-    """Writes TensorBoard's event files anew from all reports of the run, so steps that a restart repeats occur once."""
+    """Rewrites TensorBoard's event files from all reports of the run, so steps that a restart repeats occur once."""
 
     def __init__(self, folder: Path, earlier: Sequence[MetricView]) -> None:
         from tensorboardX.event_file_writer import EventsWriter

@@ -198,7 +198,7 @@ def is_permitted(model: PublishedModel, licence: str) -> bool:
 
 
 def stated_licence(model: PublishedModel) -> str | None:
-    """Licence of a model in words; for a model without a stated licence, that of the base model, said so."""
+    """Stated licence of a model; if none is stated, the base model's as `of the base model: apache-2.0`; else None."""
     base = None if model.base is None else published_models().get(model.base)
     if model.licence is not None or base is None or base.licence is None:
         return model.licence

@@ -60,7 +60,7 @@ from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Tar
 
 SPREAD_UNKNOWN = 2
 """Number of launches of each frontier point while the scatter of launches is unknown."""
-MOST_EXCLUDED = 12
+MAX_EXCLUDED = 12
 """Maximum number of models just beyond the limits that get a second launch."""
 DISTURBED = 0.75
 """Lowest share of launches in disturbed conditions that the target's note mentions."""
@@ -228,7 +228,7 @@ def _excluded_once(session: Session, request: JobRequest, target: Target) -> lis
         answer = candidate_queries.best_within_limits(session, target.id)
         score = -math.inf if answer is None else answer.proxy
     limits = LIMITS.read(target.limits)
-    near = candidate_queries.just_beyond(session, target.id, limits, MOST_EXCLUDED, score=score, ties=ties)
+    near = candidate_queries.just_beyond(session, target.id, limits, MAX_EXCLUDED, score=score, ties=ties)
     ids = [str(row.measurement_id) for row in near]
     counts = demand.launch_counts(session, ids)
     return [

@@ -244,8 +244,8 @@ def verdict(figures: Sequence[FigureComparison], machines: MachineDifferences, s
     """
     end = f"; {standings}." if standings else "."
     differing = [figure.name for figure in figures if not figure.agrees]
-    told = all(figure.verdict == "agrees" for figure in figures)
-    result = "All figures agree" if told else "No figure is known to differ"
+    all_agree = all(figure.verdict == "agrees" for figure in figures)
+    result = "All figures agree" if all_agree else "No figure is known to differ"
     if differing:
         result = f"{' and '.join(differing)} {'differs' if len(differing) == 1 else 'differ'}"
         result = result[:1].upper() + result[1:]

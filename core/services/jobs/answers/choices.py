@@ -6,6 +6,7 @@ import math
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from sqlalchemy.orm import Session
 
@@ -66,6 +67,9 @@ finished trainings on text like the training data of published models.
 """
 
 
+Unfinished = Literal["", "not finished", "cancelled"]
+
+
 @dataclass(frozen=True)
 class AnswerInputs:
     """Inputs of one answer: the measured models of all targets that have the same device and the same limits."""
@@ -75,7 +79,7 @@ class AnswerInputs:
     """Name of the device, with the target's name if the device has several answers; empty for a job with one answer."""
     request: JobRequest
     space: PublishedSpace
-    unfinished: str
+    unfinished: Unfinished
     """`not finished` or `cancelled` for a search without its last measurements; else empty."""
     limits: Limits
     choices: tuple[ChoiceView, ...]
@@ -100,6 +104,7 @@ class AnswerInputs:
         others = recommendation.runners_up(best, order[1:], recommendation.PUBLISHED_RUNNERS_UP) if best else ()
         frontier = recommendation.published_frontier(order, Dominance(self.request.epsilon))
         named = {option.id for option in (best, *others, *frontier) if option is not None}
+        rest = [choice for choice in self.choices if choice.candidate.id not in named]
         # Used only if no model is within the limits, for the sentence and the nearest models.
         fallback = recommendation.recommend([] if best else options, limits, "published_score")
         table = score_tables()[self.space.score.table]
@@ -117,7 +122,7 @@ class AnswerInputs:
             score_source=table.source,
             limits=self.limits,
             sentence=(f"{self.device}: " if self.device else "")
-            + (fallback.sentence if best is None else self._sentence(best, limits, coverage)),
+            + (fallback.sentence if best is None else self._sentence(best, by_id[best.id], limits, coverage)),
             note=self._note(chosen),
             measured=MEASURED,
             recommended=chosen,
@@ -130,25 +135,19 @@ class AnswerInputs:
                 if best is not None
             ),
             frontier=tuple(by_id[option.id] for option in frontier),
-            others=tuple(
-                sorted(
-                    (choice for choice in self.choices if choice.candidate.id not in named),
-                    key=lambda choice: (-choice.score, choice.model, choice.bits),
-                )
-            ),
+            others=tuple(sorted(rest, key=lambda choice: (-choice.score, choice.model, choice.bits))),
             nearest=None if fallback.nearest is None else by_id[fallback.nearest.id],
             moves=tuple(
                 LimitMove(limit=move.limit, to=move.to, candidate_id=move.option.id) for move in fallback.moves
             ),
             standings={option.id: limits.standings(option) for option in options},
-            commands=() if chosen is None else commands(chosen, self.protocols[chosen.target_id]),
+            commands=() if chosen is None else (self._get_command(chosen),),
             own=None if chosen is None else self._own(chosen),
             unscored=_unmeasured(without_score, self.space),
             same_architecture=_unmeasured(same, self.space),
         )
 
-    def _sentence(self, best: Option, limits: OptionLimits, coverage: str) -> str:
-        choice = next(choice for choice in self.choices if choice.candidate.id == best.id)
+    def _sentence(self, best: Option, choice: ChoiceView, limits: OptionLimits, coverage: str) -> str:
         stands = {name: f", {stand}" for name, stand in limits.standings(best).items()}
         times = [f"{best.latency} ms{stands.get('latency_ms', '')}"]
         if best.first_token is not None and best.token is not None:
@@ -170,6 +169,9 @@ class AnswerInputs:
             f"has the highest {self.space.score.benchmark} ({plain(choice.score)}, table {self.space.score.table}, "
             f"{coverage}): {'; '.join([*times, memory])}. {near}"
         ).strip()
+
+    def _get_command(self, best: ChoiceView) -> str:
+        return shlex.join(["edgefront", "model", "get", best.model, *get_options(self.protocols[best.target_id])])
 
     def _own(self, best: ChoiceView) -> OwnTrainingView | None:
         """Returns the perplexity that the best model's shape is predicted to reach in the user's own training, and the
@@ -205,9 +207,9 @@ class AnswerInputs:
         )
 
     def _note(self, best: ChoiceView | None) -> str:
-        parts = (
-            [f"The search is {self.unfinished}: a better model may not have been measured."] if self.unfinished else []
-        )
+        parts = []
+        if self.unfinished:
+            parts.append(f"The search is {self.unfinished}: a better model may not have been measured.")
         if best is not None and best.bits < 16:
             loss = best.format_loss
             what = "is not published" if loss == UNKNOWN else f"is published: {loss}"
@@ -216,7 +218,7 @@ class AnswerInputs:
             parts.append("Base models continue a text; kind instruct looks for an assistant.")
         if self.deleted:
             parts.append(f"Left out, because they are not in this release's catalogue: {', '.join(self.deleted)}.")
-        return " ".join(part for part in parts if part)
+        return " ".join(parts)
 
 
 def read_inputs(session: Session, principal: Principal, job_id: str, limits: Limits = NO_LIMITS) -> list[AnswerInputs]:
@@ -297,7 +299,7 @@ def _group_inputs(
     )
 
 
-def _unfinished(states: Collection[str]) -> str:
+def _unfinished(states: Collection[str]) -> Unfinished:
     if any(state in ACTIVE_TARGETS for state in states):
         return "not finished"
     return "cancelled" if TargetState.CANCELLED in states else ""
@@ -329,11 +331,6 @@ def _short(inputs: AnswerInputs) -> dict[str, str]:
     time = f"{time_of(candidate, 'latency')} ms" if token is None else f"{token} ms a token"
     score = f"{inputs.space.score.benchmark} {plain(best.score)}"
     return texts | {best.target_id: f"{best.model} {best.weights}, {time}, {score}{deleted}"}
-
-
-def commands(choice: ChoiceView, protocol: MeasurementProtocol) -> tuple[str, ...]:
-    """Returns the shell command that downloads a model, converts it to the measured format, and measures the result."""
-    return (shlex.join(["edgefront", "model", "get", choice.model, *get_options(protocol)]),)
 
 
 def _choice(candidate: Candidate, target: Target, protocol: MeasurementProtocol) -> ChoiceView:

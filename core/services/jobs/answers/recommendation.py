@@ -215,7 +215,7 @@ class RecommendationInputs(MeasuredModels):
         return f" What else may fit: {', '.join(ways)}." if ways else ""
 
     def _near(self, chosen: Recommendation) -> str:
-        near = [] if chosen.best is None else [(model_in_words(one.architecture), one) for one in self.near]
+        near = [] if chosen.best is None else [(model_in_words(model.architecture), model) for model in self.near]
         return near_in_words(near, self.limits)
 
     def _provisional(self, best: CandidateView | None) -> str:

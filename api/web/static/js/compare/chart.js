@@ -2,7 +2,7 @@
 
 import { byId, colour, element } from "../shared/dom.js";
 import { latency, megabytes, millions } from "../shared/format.js";
-import { plotly, plotSettings } from "../shared/plot.js";
+import { escaped, plotly, plotSettings } from "../shared/plot.js";
 import { axisTitle } from "../shared/perplexity.js";
 import { shapeOf } from "../shared/shape.js";
 
@@ -35,8 +35,6 @@ function trace(view, index, quality) {
     marker: { size: 10, opacity: at.map(({ predicted }) => (predicted ? 0.45 : 1)), color: colour(ink), symbol: at.map(({ on_frontier: on }) => `${symbol}${on ? "" : "-open"}`), line: { width: 1.2, color: colour(ink) } },
   };
 }
-
-const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 
 /** Lines that join what is one architecture. */
 function joints(view, quality) {

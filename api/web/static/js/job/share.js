@@ -2,7 +2,7 @@
 
 import { byId } from "../shared/dom.js";
 import { moment } from "../shared/format.js";
-import { copyText, savePicture } from "../shared/share.js";
+import { copyText, offerPictures } from "../shared/share.js";
 import { GROUPS } from "./candidates.js";
 
 const PAPER = 680; // pixels across a printed page
@@ -11,7 +11,7 @@ const PAPER = 680; // pixels across a printed page
 export function offerSharing(chart) {
   byId("copy-answer").addEventListener("click", ({ currentTarget }) => copyText(currentTarget, [...answer(), location.href].join("\n")));
   byId("report").addEventListener("click", () => printReport(chart.node));
-  for (const button of byId("pictures").children) button.addEventListener("click", () => chart.node.data && savePicture(chart.node, button.dataset.format, {
+  offerPictures(chart.node, () => ({
     title: byId("job-name").textContent,
     facts: [...answer(), moment(new Date().toISOString())],
     names: new Map([...GROUPS.map(({ name, title }) => [name, name === "baseline" ? chart.baseline : title]), ["recommended", "Recommended"]]),

@@ -3,8 +3,8 @@
 import { request } from "../shared/api.js";
 import { byId, element, setText } from "../shared/dom.js";
 
-// Kind → the score that it begins with (`core.schemas.published`).
-const SCORES = { base: "mobilellm_r1_base:CommonSense Avg", instruct: "open_llm_leaderboard_v2:IFEval", any: "open_llm_leaderboard_v2:MMLU-PRO" };
+/** The score that the chosen kind begins with. */
+const firstScore = () => byId("published-kind").selectedOptions[0].dataset.score;
 const RUNTIMES = ["llamacpp", "onnxruntime"]; // Those that are chosen at first, as far as the device has them.
 const listed = (id) => byId(id).value.split(",").map((part) => part.trim()).filter(Boolean);
 
@@ -13,7 +13,7 @@ export class Published {
   constructor(onChange) {
     this.isRead = false;
     byId("begin").addEventListener("change", () => this.#show(onChange));
-    byId("published-kind").addEventListener("change", () => (byId("score").value = SCORES[byId("published-kind").value]));
+    byId("published-kind").addEventListener("change", () => (byId("score").value = firstScore()));
   }
 
   get isChosen() {
@@ -75,7 +75,7 @@ export class Published {
       ...[...counts].filter(([name]) => name.startsWith(`${id}:`) && !name.endsWith(":ppl"))
         .map(([name, models_]) => element("option", { value: name, text: `${name.slice(id.length + 1)} (${models_})` }))));
     byId("score").replaceChildren(...groups.filter((group) => group.children.length));
-    byId("score").value = SCORES[byId("published-kind").value];
+    byId("score").value = firstScore();
     byId("licences").replaceChildren(...[...new Set(["permissive", ...models.map(({ licence }) => licence).filter(Boolean)])].map((value) => element("option", { value })));
     setText(byId("published-says"), `${described.length} of the catalogue's ${models.length} models have a description. Nothing is downloaded: their shapes are measured with random weights.`);
     this.isRead = true;

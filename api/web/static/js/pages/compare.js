@@ -6,7 +6,7 @@ import { difference, showTable } from "../compare/table.js";
 import { Away, patiently, Refused, request, showAccount } from "../shared/api.js";
 import { byId, element, setNotice, setText } from "../shared/dom.js";
 import { MISSING, times, whole } from "../shared/format.js";
-import { copyText, savePicture } from "../shared/share.js";
+import { copyText, offerPictures } from "../shared/share.js";
 import { followSize, keepWheelFromUnfocused } from "../shared/plot.js";
 
 const MOST = 8;
@@ -147,7 +147,7 @@ byId("adding").addEventListener("submit", (event) => {
 });
 byId("everywhere").addEventListener("change", () => arrange({ everywhere: byId("everywhere").checked }));
 byId("copy").addEventListener("click", (event) => copyText(event.currentTarget, [byId("verdict").textContent, location.href].join("\n")));
-for (const button of byId("pictures").children) button.addEventListener("click", () => savePicture(byId("chart"), button.dataset.format, {
+offerPictures(byId("chart"), () => ({
   title: "Frontiers", facts: [byId("verdict").textContent, new Date().toLocaleDateString("en-CA")],
   names: new Map(view.targets.map(({ target_id: id, target, job_name: job, device }) => [id, `${target} on ${device} (${job})`])), filename: "edgefront-comparison",
 }));

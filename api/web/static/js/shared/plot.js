@@ -39,6 +39,9 @@ export function plotSettings(kind, filename = null) {
   };
 }
 
+/** A text as Plotly's labels show it: they read some HTML. */
+export const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+
 /** Plotly itself follows the window's size only: a chart follows its element's. */
 export function followSize(node) {
   const fit = debounced(() => node.data && window.Plotly.Plots.resize(node), 100);

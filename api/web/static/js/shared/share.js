@@ -1,6 +1,7 @@
 // What a reader takes along: a text on the clipboard, a chart as a picture that explains itself.
 
-import { colour, element, setText } from "./dom.js";
+import { byId, colour, element, setText } from "./dom.js";
+import { escaped } from "./plot.js";
 
 /** Copies `text`; the button says how that went. */
 export async function copyText(button, text) {
@@ -26,9 +27,14 @@ const WIDTH = 1200; // pixels
 const LINE = 22;
 const LETTERS = 120; // in a line of the title
 
+/** Serves the buttons that save the chart in `node`; `caption()` gives what `savePicture` writes beside it. */
+export function offerPictures(node, caption) {
+  for (const button of byId("pictures").children) button.addEventListener("click", () => node.data && savePicture(node, button.dataset.format, caption()));
+}
+
 /** Saves the Plotly chart in `node` as "png" or "svg", with a title, lines of facts below it, and a legend: trace uid → name. */
-export async function savePicture(node, format, { title, facts, names, filename }) {
-  const lines = [`<b>${plain(title)}</b>`, ...facts.flatMap((fact) => wrapped(plain(fact)))];
+async function savePicture(node, format, { title, facts, names, filename }) {
+  const lines = [`<b>${escaped(title)}</b>`, ...facts.flatMap((fact) => wrapped(escaped(fact)))];
   const top = (lines.length + 1) * LINE;
   const layout = {
     ...node.layout, autosize: false, width: WIDTH, height: 620 + top, paper_bgcolor: colour("card"), plot_bgcolor: colour("card"), showlegend: true,
@@ -39,8 +45,6 @@ export async function savePicture(node, format, { title, facts, names, filename 
   const data = node.data.map((trace) => ({ ...trace, name: names.get(trace.uid) ?? "", showlegend: names.has(trace.uid) && trace.x.length > 0 }));
   await window.Plotly.downloadImage({ data, layout }, { format, width: WIDTH, height: layout.height, filename });
 }
-
-const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 
 function wrapped(text) {
   const lines = [""];
