@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Block
@@ -112,7 +112,8 @@ class Filter:
 
     def only(self, field: str) -> Filter:
         """The filter with this condition alone."""
-        return replace(Filter(), **{field: self.given[field]})
+        condition: dict[str, Any] = {field: self.given[field]}
+        return Filter(**condition)
 
     @property
     def given(self) -> dict[str, str | int]:
