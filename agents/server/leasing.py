@@ -251,7 +251,7 @@ class LeasedItems:
                 del self.leases[lease.lease_id]
 
     def skip(self, launch_ids: Iterable[str]) -> list[str]:
-        """Removes those of these launches that have not started, and returns the removed ids."""
+        """Removes the launches that have not started, and returns the removed ids."""
         skipped = self._drop(set(launch_ids))
         self.finish(skipped)
         return skipped

@@ -39,8 +39,8 @@ def launches_of(results: Results) -> LogLaunches:
 
 
 def _waited_share(results: Results, _batch: int) -> float | None:
-    known = [each for result in results if isinstance(each := result.environment.get("waited_share"), float)]
-    return fmean(min(1.0, max(0.0, each)) for each in known) if known else None
+    shares = [each for result in results if isinstance(each := result.environment.get("waited_share"), float)]
+    return fmean(min(1.0, max(0.0, each)) for each in shares) if shares else None
 
 
 def _time_ms(results: Results, name: Latency) -> float | None:

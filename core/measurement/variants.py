@@ -87,7 +87,7 @@ def _variant(
     held: dict[str, str] = {"dtype": _DTYPES[weights]} if weights in _DTYPES else {"weights": weights}
     if runtime == "llamacpp":
         held["kv_cache"] = cache or KV_CACHE_DEFAULT
-    # Fields that depend on the runtime, such as the cache and the memory method, are set anew.
+    # Fields that depend on the runtime, such as the cache and the memory method, get their defaults.
     kept = protocol.model_dump(
         exclude={"runtime", "kv_cache", "memory", "dtype", "weights", "block_size"}, exclude_defaults=True
     )

@@ -25,7 +25,7 @@ Quality = Literal["proxy", "perplexity"]
 TrainTokens = Annotated[StrictInt, Field(ge=MIN_TRAIN_TOKENS, le=MAX_TRAIN_TOKENS)]
 
 ProxyName = Literal["auto", "decoder_parameters", "total_parameters", "quality_law", "published_score"]
-"""Proxies of a search: those that are computed at once, without building a model."""
+"""Proxies of a search, which are computed without building a model."""
 
 PUBLISHED = "published"
 """Name of the space of published models."""

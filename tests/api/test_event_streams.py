@@ -39,7 +39,7 @@ def follow(client: httpx.Client, path: str, headers: dict[str, str] | None = Non
 def test_a_key_that_ends_elsewhere_ends_its_streams_here(
     database: Database, start_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(polling, "RECHECK_S", 1e9)  # it is told, not found by looking now and then
+    monkeypatch.setattr(polling, "RECHECK_S", 1e9)  # new events are announced, not found by polling
     here, elsewhere = start_service(database), start_service(database)
     here.enrol("board", CLASS)
     made = elsewhere.client().post("/v1/keys", json={"name": "bob"}).json()

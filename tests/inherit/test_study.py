@@ -124,7 +124,7 @@ def test_an_interrupted_study_resumes_and_finds_the_same(trained: TrainedParent,
     assert 0.6 < shares[-1] <= 1, "the work is known beforehand"
     assert to_text(study.law) == to_text(trained.study.law)
     study_pruning(package, trained.data, "counter", replace(SETTINGS, seed=1), begin=lambda *said: begun.append(said))
-    assert not begun[1][1], "another study begins anew"
+    assert not begun[1][1], "another study starts from the beginning"
     write_pruning_study(study, folder)
     assert {path.name for path in folder.iterdir()} == {path.name for path in trained.package.folder.iterdir()}
 

@@ -33,22 +33,22 @@ def held(wanted: np.ndarray, found: Prediction) -> float:
 
 
 def ten_folds(shapes: Shapes, log_perplexity: np.ndarray) -> Prediction:
-    found = cross_validated(
+    folds = cross_validated(
         shapes, np.zeros(len(shapes)), lambda left: fit_table(shapes.take(~left), log_perplexity[~left], ORIGIN)
     )
-    assert found is not None
-    return found
+    assert folds is not None
+    return folds
 
 
 @pytest.mark.parametrize(("name", "space_name"), [("gpt2", "lts-gpt2"), ("txl", "lts-transformer-xl")])
 def test_ten_folds(name: str, space_name: str, request: pytest.FixtureRequest) -> None:
     table: TrainedModels = request.getfixturevalue(name)
-    found = ten_folds(table.shapes, table.log_perplexity)
+    folds = ten_folds(table.shapes, table.log_perplexity)
     published = trust(space_name, "quality_law")
-    assert rank(table.log_perplexity, found) == pytest.approx(published.best_tenth, abs=6e-4)
-    assert rank(table.log_perplexity, found, 1) == pytest.approx(published.spearman, abs=6e-4)
-    assert 0.90 <= held(table.log_perplexity, found) <= 0.97
-    assert np.sqrt(np.mean((found.log_perplexity - table.log_perplexity) ** 2)) < 0.014
+    assert rank(table.log_perplexity, folds) == pytest.approx(published.best_tenth, abs=6e-4)
+    assert rank(table.log_perplexity, folds, 1) == pytest.approx(published.spearman, abs=6e-4)
+    assert 0.90 <= held(table.log_perplexity, folds) <= 0.97
+    assert np.sqrt(np.mean((folds.log_perplexity - table.log_perplexity) ** 2)) < 0.014
 
 
 def test_a_table_given_twice_is_no_better_known(gpt2: TrainedModels) -> None:

@@ -95,11 +95,11 @@ def again(leasing: Leasing, device: str, by: Principal = ROOT) -> str:
 
 def use(leasing: Leasing, secret: str) -> Principal:
     """What the first request with a credential does."""
-    found = whoami(leasing, secret)
-    if found.pending:
+    device = whoami(leasing, secret)
+    if device.pending:
         with leasing.write() as session:
-            devices.first_used(session, found.key_id, leasing.now)
-    return found
+            devices.first_used(session, device.key_id, leasing.now)
+    return device
 
 
 @ON_BOTH
@@ -118,9 +118,9 @@ def test_a_token_of_several_uses_takes_over_no_device(leasing: Leasing) -> None:
     assert lost.device_id == first.device_id
     with pytest.raises(Unauthenticated):
         whoami(leasing, first.credential)
-    found = enrol(leasing, secret, nonce=NONCE, facts=facts(extra={CORE_GFLOPS: 41.5}))  # its agent started again
-    assert found.device_id == first.device_id
-    use(leasing, found.credential)
+    device = enrol(leasing, secret, nonce=NONCE, facts=facts(extra={CORE_GFLOPS: 41.5}))  # its agent started again
+    assert device.device_id == first.device_id
+    use(leasing, device.credential)
     refused(nonce=NONCE)
     leasing.tick(1000)
     refused()
@@ -188,13 +188,13 @@ def test_a_lost_credential_is_replaced_by_a_token_for_the_device(leasing: Leasin
 def test_an_enrolment_whose_answer_was_lost_is_answered_again(leasing: Leasing) -> None:
     id_, secret = token(leasing)
     lost = enrol(leasing, secret)
-    found = enrol(leasing, secret)
-    assert found.device_id == lost.device_id
+    device = enrol(leasing, secret)
+    assert device.device_id == lost.device_id
     with pytest.raises(Unauthenticated):
         whoami(leasing, lost.credential)
     with pytest.raises(Conflict):
         enrol(leasing, token(leasing)[1])  # only for the same token
-    use(leasing, found.credential)
+    use(leasing, device.credential)
     with pytest.raises(Unauthenticated, match="used up"):
         enrol(leasing, secret)
     with leasing.database.read() as session:

@@ -1,4 +1,4 @@
-"""A job's choice of proxy: what its candidates are ranked by, and what is said of it."""
+"""The proxy of a job: the ranking of its candidates, and the notes about it."""
 
 from __future__ import annotations
 

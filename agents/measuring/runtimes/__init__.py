@@ -55,7 +55,7 @@ class LaunchRequest(BaseModel):
 
     @property
     def subject(self) -> Architecture | Path:
-        """Returns what is measured: an architecture, or the path of a file."""
+        """Returns the measured model: an architecture, or the path of a file."""
         if self.architecture is not None:
             return Architecture.parse(self.architecture)
         if self.gguf_file is not None:

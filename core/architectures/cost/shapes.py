@@ -266,7 +266,7 @@ def _block_row(block: Block, architecture: Architecture) -> Row:
 
 
 def _embedding_head_row(architecture: Architecture) -> Row:
-    """Values of one model's embedding and output layer; its `decoder_parameters` are those of the final norms."""
+    """Values of one model's embedding and output layer; `decoder_parameters` counts the final norms."""
     encoder = {} if architecture.source is None else _embedding_head_row(architecture.source)
     sizes = {"embedding": 0, "position": 0, "decoder": 0}
     for spec in (*embedding_parameters(architecture), *head_parameters(architecture)):

@@ -304,7 +304,7 @@ def _own_data_lines(study: OwnDataStudy | None) -> list[str]:
     """Returns lines on a scaling law's accuracy for the user's own data, one per number of already trained models."""
     if study is None:
         return []
-    left_out = f", learnt anew without {study.left_out} rows that are in this table" if study.left_out else ""
+    left_out = f", fitted without {study.left_out} rows that are in this table" if study.left_out else ""
     lines = [f"{study.law}{left_out}, as if these {study.models} models were your own data:"]
 
     def ratios(held: float | None, half_width: float | None) -> str:

@@ -74,7 +74,7 @@ def _facts(architecture: Architecture | None, protocol: MeasurementProtocol) -> 
 def _downloads(
     architecture: Architecture, format_: ModelFormat, protocol: MeasurementProtocol
 ) -> Iterator[DownloadView]:
-    """Yields views of a format's files: one for each choice of logits, those of the protocol first."""
+    """Yields a view of a format's file for each choice of logits, the protocol's choice first."""
     numbers = NUMBERS.get(format_, ("float32",))
     if len(LOGITS.get(format_, ())) < 2:
         yield DownloadView(format=format_, numbers=numbers)
