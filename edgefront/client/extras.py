@@ -27,7 +27,6 @@ _EXTRAS = {
         "pymoo",
         "safetensors",
         "scipy",
-        "sklearn",
         "sqlalchemy",
         "sse_starlette",
         "starlette",
