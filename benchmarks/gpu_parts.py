@@ -27,6 +27,7 @@ SERVES = (
     "uvicorn",
     "moocore",
     "pymoo",
+    "sklearn",
 )
 MINUTES = "{minutes}"
 """Placeholder for a part's minutes in a command, which `Part.lasting` fills in."""
@@ -114,7 +115,7 @@ def parts(pretend: bool) -> list[Part]:
             "prediction",
             ("benchmarks/bench_predict.py", *predict, *device, *quick),
             115,
-            (*MEASURES, "scipy"),
+            (*MEASURES, "scipy", "sklearn"),
             "20 launches: 1 to 3.5 % error",
             _prediction,
             around=20,

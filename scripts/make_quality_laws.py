@@ -21,6 +21,7 @@ from edgefront.core.quality.predictor import Origin
 from edgefront.core.quality.scaling_study import Hierarchy, ScalingStudy, StudyTable, study_of
 from edgefront.core.quality.shipped import LTS_SOURCE
 from edgefront.core.quality.stored import to_text
+from edgefront.core.quality.table_fit import fit_table
 from edgefront.core.training.proxies.table import Row, quality_of, read_table, where
 from edgefront.core.training.proxies.trained import trained_models
 
@@ -28,7 +29,6 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from published_tables import fit_trend, read_published  # noqa: E402 - tests are no package
-from table_fit import fit_table  # noqa: E402
 
 TABLES = ROOT / "tests" / "golden"
 LAWS = ROOT / "core" / "quality" / "laws"

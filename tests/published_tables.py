@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
-from table_fit import rounded
 
+from edgefront.core.common.gaussian_process import rounded
 from edgefront.core.quality.features import LOG_TOKENS, BudgetTrend
 from edgefront.core.training.proxies.table import Row, read_table
 

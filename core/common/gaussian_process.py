@@ -12,14 +12,16 @@
 | α | `_weights` | (K + σ²I)⁻¹ y; the mean of a prediction is k(x, inputs) · α |
 
 The posterior is exact (Rasmussen & Williams 2006, §2.2). Columns are not standardised, so length scales learnt from one
-set of inputs apply to another set. Kernel parameters come from a grid (`from_grid`), equal on every platform.
+set of inputs apply to another set. Kernel parameters come from a grid (`from_grid`), equal on every platform, or from
+maximum a posteriori estimation with scikit-learn (`most_probable`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +30,10 @@ Floats = NDArray[np.float64]
 
 CHUNK = 4096
 """Number of rows that are predicted together, so that the covariances fit into the CPU's cache."""
+ROWS_FOR_KERNEL = 300
+"""Maximum number of rows that kernel parameters are fitted to."""
+DIGITS = 5
+"""Significant digits of kernel parameters, so that stored parameters are exact."""
 _MIN_VARIANCE = 1e-12
 _TIE = 1e-6
 """Maximum difference of log likelihoods that is a tie. In a tie the earlier kernel of the grid wins on every platform.
@@ -106,6 +112,20 @@ class Process:
             deviation[part] = np.sqrt(np.maximum(left, self.kernel.noise**2))
         return mean, deviation
 
+    def leave_one_out(self) -> tuple[Floats, Floats]:
+        """(n,) mean and (n,) standard deviation of each target, predicted without all targets of the same input.
+
+        Uses the closed form (Rasmussen & Williams 2006, §5.4.2) and the same kernel.
+        """
+        precision = self._inverse.T @ self._inverse
+        mean, deviation = np.empty(len(self.targets)), np.empty(len(self.targets))
+        _, group = np.unique(self.inputs, axis=0, return_inverse=True)
+        for members in _members(group.reshape(-1)):
+            covariance = np.linalg.inv(precision[np.ix_(members, members)])
+            mean[members] = self.targets[members] - covariance @ self._weights[members]
+            deviation[members] = np.sqrt(np.diag(covariance))
+        return mean, deviation
+
 
 # Choosing a kernel ---------------------------------------------------------------------------------------------------
 
@@ -132,6 +152,74 @@ def from_grid(
     return chosen
 
 
+@dataclass(frozen=True)
+class KernelPrior:
+    """Log-normal prior of a kernel's parameters. `kernel` has the medians. The other two fields are standard deviations
+    of logarithms: one for the length scales, one for all other parameters.
+    """
+
+    kernel: Kernel
+    scales_std: float = 0.5
+    others_std: float = 0.5
+
+
+def most_probable(inputs: Floats, targets: Floats, expected: KernelPrior) -> Kernel:
+    """The maximum a posteriori kernel, from at most `ROWS_FOR_KERNEL` evenly spaced targets. Deterministic."""
+    from sklearn.gaussian_process import GaussianProcessRegressor  # a late import: scikit-learn loads slowly
+    from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Matern, WhiteKernel
+
+    if len(inputs) > ROWS_FOR_KERNEL:
+        kept = evenly_spaced(len(inputs), ROWS_FOR_KERNEL)
+        inputs, targets = inputs[kept], targets[kept]
+    start, wide = expected.kernel, (1e-12, 1e12)
+    covariance = (
+        ConstantKernel(start.amplitude**2, wide) * Matern(start.length_scales, wide, nu=2.5)
+        + ConstantKernel(start.linear**2, wide) * DotProduct(1.0, "fixed")
+        + WhiteKernel(start.noise**2, wide)
+    )
+    process = GaussianProcessRegressor(covariance, alpha=0.0, optimizer=_optimizer(expected))
+    process.fit(inputs - inputs.mean(0), targets)
+    amplitude, *scales, linear, noise = np.exp(process.kernel_.theta)
+    return Kernel(
+        amplitude=rounded(np.sqrt(amplitude)),
+        length_scales=tuple(rounded(scale) for scale in scales),
+        linear=rounded(np.sqrt(linear)),
+        noise=rounded(np.sqrt(noise)),
+    )
+
+
 def evenly_spaced(number: int, most: int) -> NDArray[np.int64]:
     """Returns at most `most` evenly spaced indices below `number`."""
     return np.unique(np.linspace(0, number - 1, min(number, most)).round().astype(np.int64))
+
+
+def rounded(value: float) -> float:
+    """Rounds a kernel parameter to `DIGITS` significant digits."""
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _optimizer(expected: KernelPrior) -> Callable[..., tuple[Any, float]]:
+    """Returns an optimizer for scikit-learn that adds the log prior to the log likelihood."""
+    from scipy.optimize import minimize
+
+    scales = len(expected.kernel.length_scales)
+    # scikit-learn's parameters are logarithms of variances: twice the logarithms of standard deviations.
+    stray = np.array([2 * expected.others_std, *[expected.scales_std] * scales, *[2 * expected.others_std] * 2])
+
+    def optimizer(objective: Any, start: Floats, bounds: Floats) -> tuple[Floats, float]:  # noqa: ARG001
+        def loss(theta: Floats) -> tuple[float, Floats]:
+            value, gradient = objective(theta)
+            apart = (theta - start) / stray
+            return value + (apart @ apart) / 2, gradient + apart / stray
+
+        # Bounds of six prior standard deviations, because an unbounded step of the optimizer may overflow.
+        box = np.column_stack([start - 6 * stray, start + 6 * stray])
+        optimum = minimize(loss, start, jac=True, bounds=box, method="L-BFGS-B", options={"maxiter": 60})
+        return optimum.x, optimum.fun
+
+    return optimizer
+
+
+def _members(group: NDArray[np.int64]) -> list[NDArray[np.intp]]:
+    order = np.argsort(group, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(group[order])) + 1)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.common.gaussian_process import Kernel, matern52
 from edgefront.core.quality.features import BLOCK_NAMES, LOG_TOKENS, NAMES, names_of_blocks
+from edgefront.core.quality.predictor import Origin
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -199,17 +200,27 @@ class Excess(NamedTuple):
     """(n,) variance of ln perplexity to add for the distance."""
 
 
+class LawOfFeatures(Protocol):
+    """Interface of a scaling law fitted to one table. Such a scaling law predicts from features alone."""
+
+    @property
+    def origin(self) -> Origin: ...
+
+    def of_features(self, inputs: Floats) -> Floats: ...
+
+
 @dataclass(frozen=True, eq=False)
 class LengthScales:
-    """Gaussian process with a length scale for each feature and a constant prior mean, for a single table of trained
-    models. Within a large table, `LengthScales` ranks the best models better than `Covariance`.
+    """Gaussian process with a length scale for each feature, for a single table of trained models. The prior mean is
+    constant, or the prediction of another table's scaling law. Within a large table, `LengthScales` ranks the best
+    models better than `Covariance`.
     """
 
     kernel: Kernel
     centre: Floats
     """(12,) mean of the table's features."""
     level: float
-    """Mean of ln perplexity."""
+    """Mean of ln perplexity, or of the residuals from `base` if given."""
     models: int
     """Number of trainings of the table, including dropped trainings."""
     low: Floats
@@ -221,6 +232,9 @@ class LengthScales:
     """Factor of all standard deviations, calibrated by leave-one-out predictions."""
     quantile: float = 1.0
     """Half-width of a 95 % interval in standard deviations, by Student's t."""
+    base: LawOfFeatures | None = None
+    """Scaling law of another table. The prior mean is the prediction of this law, times `slope`."""
+    slope: float = 1.0
 
     @property
     def row_variance(self) -> float:
@@ -228,7 +242,8 @@ class LengthScales:
 
     def expected(self, inputs: Floats) -> Floats:
         """(n,) prior mean of ln perplexity of models with these features."""
-        return np.full(len(inputs), self.level)
+        mean = np.full(len(inputs), self.level)
+        return mean if self.base is None else mean + self.slope * self.base.of_features(inputs)
 
     def between(self, first: Rows, second: Rows) -> Floats:
         """(n, m) prior covariance between the ln perplexities of n and of m rows, without noise."""

@@ -97,7 +97,7 @@ class ScalingLaw(PerplexityPredictor):
     """
     own: OwnTrainings | None = None
     base: str | None = None
-    """Name of the scaling law that the owner's trainings refined."""
+    """Name of the scaling law that the owner's trainings refined, or that predicts the prior mean."""
     train_time: TrainingTime | None = None
 
     @cached_property
@@ -179,6 +179,11 @@ class ScalingLaw(PerplexityPredictor):
             return mean
         return np.asarray(mean - self._posterior.expected(self._points(self._reference).rows)[0])
 
+    def of_features(self, inputs: Floats) -> Floats:
+        """(n,) ln perplexity of models with these (n, 12) features, by a scaling law of one table."""
+        apart, log_tokens = self.study.rows.differences[:1].repeat(len(inputs), axis=0), np.zeros(len(inputs))
+        return self._posterior.expected(self._rows(inputs, apart, log_tokens))
+
     def ratio(self, shapes: Shapes, reference: Shapes) -> Prediction:
         ours, other = (self._points(part, of_ratio=True) for part in (shapes, reference))
         mean, variance = self._posterior.ratio(ours.rows, other.rows)
@@ -197,6 +202,12 @@ class ScalingLaw(PerplexityPredictor):
         points = self._points(shapes, np.asarray(log_tokens, dtype=np.float64))
         mean, variance = self._posterior.predict(points.rows)
         return Prediction(mean, self._quantile * np.sqrt(variance + points.extra), points.beyond)
+
+    def together(self, shapes: Shapes, log_tokens: ArrayLike) -> tuple[Floats, Floats]:
+        """(n,) mean and (n, n) covariance of ln perplexities, including the noise of each training."""
+        points = self._points(shapes, np.asarray(log_tokens, dtype=np.float64))
+        covariance, noise = self._posterior.covariances(points.rows)
+        return self._posterior.expected(points.rows), covariance + np.diag(noise + points.extra)
 
     def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:
         points = self._points(shapes)

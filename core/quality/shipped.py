@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from edgefront.core.architectures.embeddings_and_head import (
 from edgefront.core.architectures.models import named_model
 from edgefront.core.architectures.space import SearchSpace
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.quality.predictor import OWN_DATA, Origin
+from edgefront.core.quality.predictor import OWN_DATA, Origin, PerplexityPredictor
 from edgefront.core.quality.scaling_law import ScalingLaw
 from edgefront.core.quality.scaling_study import study
 from edgefront.core.quality.stored import from_json
@@ -107,17 +108,45 @@ NAMES = (*_SHARED, *_OF_TABLES)
 """Names of the shipped scaling laws. The first scaling law of a family is the family's default."""
 
 
-def shipped_laws() -> dict[str, ScalingLaw]:
+def shipped_laws() -> dict[str, PerplexityPredictor]:
     """Returns every shipped scaling law by name."""
     return {name: _shipped(name) for name in NAMES}
 
 
-def law_named(name: str) -> ScalingLaw:
+def law_named(name: str) -> PerplexityPredictor:
     """Returns the shipped scaling law with this name. Raises `InvalidInput`, which lists all names, if none exists."""
     if name not in NAMES:
         allowed = ", ".join(NAMES)
         raise InvalidInput(f"law: there is no {name!r}; there are {allowed}", field="law", value=name, allowed=allowed)
     return _shipped(name)
+
+
+def find_law(name_or_file: str) -> PerplexityPredictor:
+    """Returns a shipped scaling law by name, or reads a predictor from a JSON file. Raises `InvalidInput` if neither
+    exists, or if the file is wrong.
+    """
+    path = Path(name_or_file)
+    if name_or_file in NAMES or not (path.suffix == ".json" or path.is_file()):
+        return law_named(name_or_file)
+    try:
+        return from_json(path.read_bytes())
+    except OSError as error:
+        raise InvalidInput(
+            f"{path}: {error.strerror or error}", field="law", value=name_or_file, allowed="a stored law"
+        ) from None
+
+
+def find_scaling_law(name_or_file: str, field: str) -> ScalingLaw:
+    """Returns a scaling law like `find_law`. Refuses a pruning predictor; `field` names the option in errors."""
+    law = find_law(name_or_file)
+    if not isinstance(law, ScalingLaw):
+        raise InvalidInput(
+            f"{field}: {law.origin.name} predicts only the submodels of one model",
+            field=field,
+            value=law.origin.name,
+            allowed="a scaling law, such as own-data-gpt2 or llama-dolma-cooled",
+        )
+    return law
 
 
 def family(architecture: Architecture) -> str | None:
@@ -162,10 +191,14 @@ def unstudied(architecture: Architecture) -> str | None:
 def own_data_law(family: str) -> ScalingLaw | None:
     """Returns the family's scaling law for the user's own data (data of no published table); None if there is none."""
     name = f"own-data-{family}"
-    return _shipped(name) if name in _SHARED else None
+    if name not in _SHARED:
+        return None
+    law = _shipped(name)
+    assert isinstance(law, ScalingLaw)
+    return law
 
 
-def law_for(subject: Architecture | SearchSpace) -> ScalingLaw | None:
+def law_for(subject: Architecture | SearchSpace) -> PerplexityPredictor | None:
     """Returns the default scaling law of the family of an architecture or a space; None if there is none.
 
     All architectures of a space have the same scaling law, so that predictions are comparable. Mixtures of blocks, such
@@ -181,11 +214,9 @@ def _family_of(name: str) -> str:
 
 
 @cache
-def _shipped(name: str) -> ScalingLaw:
+def _shipped(name: str) -> PerplexityPredictor:
     if name in _OF_TABLES:
-        stored = from_json((files("edgefront.core.quality") / "laws" / f"{name}.json").read_bytes())
-        assert isinstance(stored, ScalingLaw)
-        return stored
+        return from_json((files("edgefront.core.quality") / "laws" / f"{name}.json").read_bytes())
     origin, of, table, is_own_table = _SHARED[name]
     given = study(of)
     place = None if table is None else [each.name for each in given.tables].index(table)

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError, model_validator
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.shapes import Shapes
@@ -32,11 +32,10 @@ from edgefront.core.quality.predictor import Origin, PerplexityPredictor
 from edgefront.core.quality.pruning_predictor import PruningPredictor
 from edgefront.core.quality.pruning_table import BlockPruning, Cut, Loss, PruningTable
 from edgefront.core.quality.scaling_law import OwnTrainings, ScalingLaw
-from edgefront.core.quality.scaling_study import STUDIES, Floats, ScalingStudy, StudyTable, study
+from edgefront.core.quality.scaling_study import STUDIES, study
+from edgefront.core.quality.table_fit import MIN_ROWS, law_of_table
 
 COLUMNS = ("log_perplexity", *NAMES)
-MIN_ROWS = 5
-"""Minimum number of trained models in a table."""
 
 _ORIGIN = ("name", "family", "title", "data", "split", "tokens", "trained", "how", "source", "licence")
 
@@ -50,6 +49,8 @@ Name = Annotated[
     str,
     Field(pattern=form(r"^[a-z0-9][a-z0-9.-]{0,63}$", "lower-case letters, digits, dots and hyphens, at most 64")),
 ]
+
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 
 class _Part(BaseModel):
@@ -98,6 +99,8 @@ class _Stored(_About):
     quantile: Positive
     columns: tuple[str, ...]
     models: Annotated[tuple[tuple[FiniteFloat, ...], ...], Field(min_length=MIN_ROWS, max_length=100_000)]
+    slope: FiniteFloat = 1.0
+    prior: _Stored | None = None
 
     @model_validator(mode="after")
     def _columns_known(self) -> _Stored:
@@ -182,6 +185,7 @@ def to_json(law: PerplexityPredictor) -> dict[str, Any]:
         "quantile": scales.quantile,
         "columns": list(COLUMNS),
         "models": np.column_stack([law.study.log_perplexity, law.study.inputs]).tolist(),
+        **({"slope": scales.slope, "prior": to_json(scales.base)} if isinstance(scales.base, ScalingLaw) else {}),
     }
 
 
@@ -229,6 +233,14 @@ def to_text(law: PerplexityPredictor) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
+def checked_name(name: str) -> str:
+    """Returns the name of a scaling law. Raises `InvalidInput` if the name is invalid."""
+    try:
+        return _NAME.validate_python(name)
+    except ValidationError as error:
+        raise invalid_input(error, InvalidInput).under("name") from None
+
+
 def from_json(value: Mapping[str, Any] | str | bytes) -> PerplexityPredictor:
     """Reads a predictor from a stored document. Raises `InvalidInput`, which names the wrong field."""
     if isinstance(value, str | bytes):
@@ -255,26 +267,24 @@ def from_json(value: Mapping[str, Any] | str | bytes) -> PerplexityPredictor:
 def _law_of_table(stored: _Stored) -> ScalingLaw:
     rows = np.array(stored.models, dtype=np.float64)
     kernel, inputs, logs = stored.kernel, rows[:, 1:], rows[:, 0]
+    base, level = None, float(logs.mean())
+    if stored.prior is not None:
+        base = _law_of_table(stored.prior)
+        level -= stored.slope * float(base.of_features(inputs).mean())
     scales = LengthScales(
         kernel=Kernel(kernel.amplitude, kernel.length_scales, kernel.linear, kernel.noise),
         centre=inputs.mean(0),
-        level=float(logs.mean()),
+        level=level,
         models=stored.table_models,
         low=np.array([feature.low for feature in stored.features]),
         high=np.array([feature.high for feature in stored.features]),
         kinds=frozenset(stored.blocks),
         widening=stored.widening,
         quantile=stored.quantile,
+        base=base,
+        slope=stored.slope,
     )
     return law_of_table(stored.origin, scales, inputs, logs)
-
-
-def law_of_table(origin: Origin, scales: LengthScales, inputs: Floats, log_perplexity: Floats) -> ScalingLaw:
-    """Creates a table's scaling law from a fitted process, (n, 12) features and (n,) ln perplexities to 6 decimals."""
-    zeros = np.zeros(len(inputs))
-    tables = (StudyTable(origin.name, origin.data, 1.0, 1.0),)
-    of = ScalingStudy(origin.name, scales, tables, inputs, zeros, zeros.astype(np.int64), log_perplexity, budgets=False)
-    return ScalingLaw(origin, of, 0, True, 0.0, None)
 
 
 def _law_of_study(stored: _StoredStudy) -> ScalingLaw:

@@ -27,6 +27,7 @@ _EXTRAS = {
         "pymoo",
         "safetensors",
         "scipy",
+        "sklearn",
         "sqlalchemy",
         "sse_starlette",
         "starlette",

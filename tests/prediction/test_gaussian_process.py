@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from table_fit import leave_one_out
 
 from edgefront.core.common.gaussian_process import Kernel, Process, from_grid
 from edgefront.core.measurement.prediction import latency
@@ -49,7 +48,7 @@ def test_what_is_left_out_was_not_seen() -> None:
     """Another target of the same row is left out with it. The centre is all rows' alone where nothing is linear."""
     rows, targets = seen()
     rows[7] = rows[3]
-    mean, deviation = leave_one_out(Process(KERNELS[1], rows, targets))
+    mean, deviation = Process(KERNELS[1], rows, targets).leave_one_out()
     for place in (0, 3):
         others = (rows != rows[place]).any(axis=1)
         expected = Process(KERNELS[1], rows[others], targets[others]).predict(rows[[place]])

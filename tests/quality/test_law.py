@@ -6,7 +6,6 @@ from statistics import median
 
 import numpy as np
 import pytest
-from table_fit import cross_validated, fit_table, folds
 
 from edgefront.core.architectures.catalogue import space
 from edgefront.core.architectures.cost.shapes import Shapes
@@ -15,6 +14,7 @@ from edgefront.core.quality.features import features
 from edgefront.core.quality.predictor import Origin, Prediction
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.quality.stored import to_text
+from edgefront.core.quality.table_fit import cross_validated, fit_table, folds
 from edgefront.core.services.quality.trust import trust
 from edgefront.core.training.proxies.study import best, spearman
 from edgefront.core.training.proxies.trained import TrainedModels

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from table_fit import fit_table
 
 from edgefront.core.architectures.catalogue import space
 from edgefront.core.architectures.cost.shapes import Shapes
@@ -16,8 +16,9 @@ from edgefront.core.architectures.models import named_model
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.quality.predictor import Origin
 from edgefront.core.quality.scaling_law import ScalingLaw, own_trainings
-from edgefront.core.quality.shipped import NAMES, family, law_for, law_named, shipped_laws
+from edgefront.core.quality.shipped import NAMES, family, find_law, law_for, law_named, shipped_laws
 from edgefront.core.quality.stored import from_json, summary, to_json, to_text
+from edgefront.core.quality.table_fit import fit_table
 from edgefront.core.services.quality.expected import label_of, perplexities
 from edgefront.core.training.proxies.score import law_about
 from edgefront.core.training.proxies.trained import TrainedModels
@@ -183,11 +184,14 @@ def test_wrong_laws_name_the_field(change: dict[str, object], field: str) -> Non
     assert caught.value.field.endswith(field)
 
 
-def test_laws_that_are_not_there() -> None:
+def test_laws_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="there are own-data-gpt2"):
-        law_named("lts-gpt3")
+        find_law("lts-gpt3")
     with pytest.raises(InvalidInput, match="not JSON"):
         from_json("{")
+    path = tmp_path / "missing.json"
+    with pytest.raises(InvalidInput, match=r"missing\.json"):
+        find_law(str(path))
 
 
 GPT2 = [

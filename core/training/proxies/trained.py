@@ -16,6 +16,7 @@ from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.units import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
 from edgefront.core.common.validation import short
+from edgefront.core.quality.scaling_law import OwnTrainings, ScalingLaw, own_trainings
 from edgefront.core.training.proxies.table import TOKENS, Quality, Row, architecture_of, missing_fields, number_in
 
 
@@ -24,12 +25,47 @@ class TrainedModels:
     architectures: tuple[Architecture, ...]
     shapes: Shapes
     log_perplexity: NDArray[np.float64]
+    first: NDArray[np.intp]
+    """Indices of the rows that do not repeat a training of an earlier row."""
+    log_tokens: NDArray[np.float64] | None
+    """ln of each model's training tokens; None if the table has no tokens."""
+
+    def as_own_trainings(self, law: ScalingLaw) -> OwnTrainings:
+        """Returns the rows as trainings by which the scaling law `law` can be refined."""
+        assert self.log_tokens is not None
+        names = [architecture.digest for architecture in self.architectures]
+        return own_trainings(law, self.shapes, self.log_tokens, self.log_perplexity, names)
+
+    @property
+    def note(self) -> str:
+        """Returns a note on rows that repeat a training or a model; empty if there are no such rows."""
+        trainings, different = len(self.first), len({architecture.digest for architecture in self.architectures})
+        if self.log_tokens is not None:
+            points = len({(self.architectures[row].digest, self.log_tokens[row]) for row in self.first})
+            curves = (
+                f"{points} points of the learning curves of {different} architectures" if points > different else ""
+            )
+            repeats = repeats_in_words(len(self.architectures) - trainings, trainings, trainings)
+            return "; ".join(part for part in (repeats, curves) if part)
+        return repeats_in_words(len(self.architectures) - trainings, trainings, different)
+
+    def take(self, indices: Sequence[int] | NDArray[np.intp]) -> TrainedModels:
+        """Returns the rows at `indices`; none of them counts as repeated."""
+        rows = np.asarray(indices, dtype=np.intp)
+        return TrainedModels(
+            tuple(self.architectures[row] for row in rows.tolist()),
+            self.shapes.take(rows),
+            self.log_perplexity[rows],
+            np.arange(len(rows)),
+            None if self.log_tokens is None else self.log_tokens[rows],
+        )
 
 
 def trained_models(rows: Sequence[Row], quality: Quality) -> TrainedModels:
     """Converts all rows. Raises `InvalidInput`, which names the first row without a valid model or perplexity."""
     architectures, logs = [], []
-    training_tokens(rows)
+    first: dict[tuple[str, float | None], int] = {}
+    tokens = training_tokens(rows)
     for number, row in enumerate(rows, 1):
         architecture = described_model(number, row)
         if architecture is None:
@@ -41,7 +77,10 @@ def trained_models(rows: Sequence[Row], quality: Quality) -> TrainedModels:
             )
         architectures.append(architecture)
         logs.append(_log_perplexity(number, row, quality))
-    return TrainedModels(tuple(architectures), Shapes.of(architectures), np.array(logs))
+        first.setdefault(training_identity(architecture, row, quality), number - 1)
+    first_rows = np.array(list(first.values()), dtype=np.intp)
+    log_tokens = None if tokens is None else np.log(tokens)
+    return TrainedModels(tuple(architectures), Shapes.of(architectures), np.array(logs), first_rows, log_tokens)
 
 
 def training_tokens(rows: Sequence[Row]) -> list[float] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,7 @@ from edgefront.core.common.errors import InvalidInput
 
 if TYPE_CHECKING:
     from edgefront.core.architectures.architecture import Architecture
+    from edgefront.core.training.proxies.own_data_study import OwnDataStudy
     from edgefront.core.training.proxies.registry import Proxy, ProxySettings
     from edgefront.core.training.proxies.study import ProxyStudy
     from edgefront.core.training.proxies.table import Row
@@ -49,7 +51,7 @@ class ScoreOptions:
     law: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME",
+            metavar="NAME_OR_FILE",
             help="Law of quality_law. Default: the law of the models' family.",
         ),
     ] = None
@@ -157,16 +159,17 @@ def study_table(
 
     Prints Spearman's rho with its 95 % interval, Kendall's tau and the common ratio, over all models and the best 50,
     30 and 10 %. Scores come from a proxy's column or are computed from the models. A scaling law predicts without the
-    table's models.
+    table's models. The law for new data is evaluated as if the table were yours: the share of its 95 % intervals that
+    hold, without and after 1 to 10 trainings.
     """
     from edgefront.core.quality.predictor import in_words
-    from edgefront.core.quality.shipped import law_named
+    from edgefront.core.quality.shipped import find_scaling_law
+    from edgefront.core.training.proxies.own_data_study import UnseenModels
     from edgefront.core.training.proxies.score import score
     from edgefront.core.training.proxies.study import study_proxies
     from edgefront.core.training.proxies.table import best_of, has_scores, quality_of, read_table
     from edgefront.core.training.proxies.table import where as rows_where
     from edgefront.core.training.proxies.trained import after_equal_tokens
-    from edgefront.core.training.proxies.unseen import unseen_scores
 
     settings, chosen = options.settings(without_law=True), _proxies(proxy)
     table_rows = rows_where(read_table(file), conditions(where or []))
@@ -176,12 +179,12 @@ def study_table(
     if quality is not None and (match := re.fullmatch(r"(.+):(higher|lower)", quality)):
         column, higher = match[1], match[2] == "higher"
     measure = quality_of(table_rows, column, higher)
-    law = None if options.law is None else law_named(options.law)
+    law = None if options.law is None else find_scaling_law(options.law, "law")
     if best_per:
         table_rows = best_of(table_rows, best_per, measure)
     cache: dict[str, dict[str, float]] = {}  # proxy → digest → score
     data_folder = _data_folder(settings.data)
-    studies: dict[str, tuple[ProxyStudy, float | None]] = {}  # with the training tokens, if the table states them
+    studies: dict[str, _TableStudy] = {}
     with session.err.status("scoring") as status:
 
         def cached_score(architecture: Architecture, entry: Proxy) -> float:
@@ -195,7 +198,7 @@ def study_table(
 
         for name, group_rows in _groups(table_rows, by).items():
             rows, tokens = after_equal_tokens(group_rows)
-            unseen = unseen_scores(group_rows, measure, tokens, law)
+            unseen = UnseenModels.of(group_rows, measure, law)
             if law is not None and unseen is None:
                 raise InvalidInput(
                     f"law: {measure.column} is no perplexity, loss or bpc of models that scaling laws cover",
@@ -203,20 +206,43 @@ def study_table(
                     value=options.law,
                     allowed="a table of decoders with perplexities",
                 )
-            cache[QUALITY_LAW] = unseen or {}
+            cache[QUALITY_LAW] = {} if unseen is None else unseen.scores(tokens)
             omitted = {QUALITY_LAW} if proxy is None and unseen is None else set()
             ranked = [entry for entry in chosen if entry.name not in omitted]
             study = study_proxies(rows, measure, ranked, cached_score, settings, latency=latency)
-            studies[name] = (study, tokens)
+            own_data = None if unseen is None or law is not None else unseen.study()
+            studies[name] = _TableStudy(study, own_data, tokens)
 
     def show() -> None:
-        for name, (study, tokens) in studies.items():
-            _show(session, study, name)
-            if tokens is not None:
-                session.note(f"models are ranked after {in_words(tokens)} tokens, the most frequent training budget")
+        for name, each in studies.items():
+            _show(session, each.proxies, name)
+            for line in _own_data_lines(each.own_data):
+                session.say(line)
+            if each.tokens is not None:
+                session.note(
+                    f"models are ranked after {in_words(each.tokens)} tokens, the most frequent training budget"
+                )
 
-    results = {name: {**asdict(study), "tokens": tokens} for name, (study, tokens) in studies.items()}
+    results = {name: each.to_json() for name, each in studies.items()}
     session.put(results if by else {"table": str(file), **results[""]}, show)
+
+
+@dataclass(frozen=True)
+class _TableStudy:
+    """The study of one table of trained models, or of the table's rows that have the same value in a column."""
+
+    proxies: ProxyStudy
+    own_data: OwnDataStudy | None
+    tokens: float | None
+    """Training tokens after which models are ranked; None if the table does not state them."""
+
+    def to_json(self) -> dict[str, Any]:
+        own_data: dict[str, Any] = {"held": None, "held_ratios": None, "half_width_ratios": None, "after": []}
+        own_data["own_data"] = None
+        if self.own_data is not None:
+            own_data = asdict(self.own_data)
+            own_data["own_data"] = {name: own_data.pop(name) for name in ("law", "models", "left_out")}
+        return {**asdict(self.proxies), "tokens": self.tokens, **own_data}
 
 
 def _show(session: Session, study: ProxyStudy, name: str) -> None:
@@ -272,6 +298,27 @@ def _proxies(names: Sequence[str] | None) -> list[Proxy]:
         if proxy.needs_torch:
             need(f"proxy {proxy.name}", "torch")
     return chosen
+
+
+def _own_data_lines(study: OwnDataStudy | None) -> list[str]:
+    """Returns lines on a scaling law's accuracy for the user's own data, one per number of already trained models."""
+    if study is None:
+        return []
+    left_out = f", fitted without {study.left_out} rows that are in this table" if study.left_out else ""
+    lines = [f"{study.law}{left_out}, as if these {study.models} models were your own data:"]
+
+    def ratios(held: float | None, half_width: float | None) -> str:
+        if held is None or half_width is None:
+            return "no two models after equal tokens"
+        return f"{held:.0%} of the ratios of two (× {exp(half_width):.3f})"
+
+    shares = f"{study.held:.0%} of the 95 % intervals of one model hold after one shift of all"
+    lines.append(f"  no trainings: {shares}, {ratios(study.held_ratios, study.half_width_ratios)}")
+    for after in study.after:
+        trained = "1 model" if after.trainings == 1 else f"{after.trainings} models"
+        held = f"{after.held:.0%} of one model hold (× {exp(after.half_width):.3f})"
+        lines.append(f"  {trained} known: {held}, {ratios(after.held_ratios, after.half_width_ratios)}")
+    return lines
 
 
 def _data_folder(data: str | None) -> Path | None:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from math import exp
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgefront.cli.commands.options import ModelArgument
+from edgefront.cli.commands.options import Force, ModelArgument
 from edgefront.cli.session import Session, command, group
 from edgefront.client.show.table import Table
 from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.files import check_free, whole_file
 from edgefront.core.common.units import parse_token_count
 
 if TYPE_CHECKING:
     from edgefront.core.architectures.architecture import Architecture
     from edgefront.core.quality.predictor import PerplexityPredictor
 
-app = group("Scaling laws: predict a model's perplexity.")
+app = group("Scaling laws: predict a model's perplexity, and fit a law to trained models.")
 
 TrainedOn = Annotated[
     str | None,
@@ -65,23 +69,101 @@ def show_law(
     law: Annotated[
         str,
         typer.Argument(
-            metavar="NAME",
-            help="Name of a scaling law from `quality list`, or of one that your trainings on the server have refined.",
+            metavar="NAME_OR_FILE",
+            help="Name or file of a scaling law, or name of one that your trainings on the server have refined.",
         ),
     ],
 ) -> None:
     """Show the data, accuracy and feature ranges of a scaling law. With --json the whole law; for a law of the server
     without its models.
     """
-    from edgefront.core.quality.shipped import NAMES, law_named
+    from edgefront.core.quality.shipped import NAMES, find_law
     from edgefront.core.quality.stored import summary, to_json
 
-    if law not in NAMES:
+    if law not in NAMES and not Path(law).is_file() and Path(law).suffix != ".json":
         view = session.client.catalogue.quality_law(law).model_dump(mode="json")
         session.put(view, lambda: _show(session, view))
     else:
-        local = law_named(law)
+        local = find_law(law)
         session.put(to_json(local), lambda: _show(session, summary(local)))
+
+
+@command(app, "fit", server=False)
+def fit_law(
+    session: Session,
+    file: Annotated[
+        Path, typer.Argument(metavar="TABLE", help="Trained models: JSON lines, JSON or CSV, one model per row.")
+    ],
+    prior: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME_OR_FILE",
+            help="Law to use as the prior mean, for tables with few models or a part of a family.",
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the law to this JSON file.")] = None,
+    quality: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Perplexity, loss or bpc. Default: valid_ppl, perplexity, …")
+    ] = None,
+    where: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="Use only rows with this value. May be repeated.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the law. Default: the name of the table.")] = None,
+    data: Annotated[str, typer.Option(help="Training data of the models, for readers.")] = "not stated",
+    split: Annotated[str, typer.Option(help="Split of their perplexity, for readers.")] = "not stated",
+    trained: Annotated[str, typer.Option(help="Recipe and length of their training, for readers.")] = "not stated",
+    force: Force = False,
+) -> None:
+    """Fit a scaling law to a table of models that were trained in the same way.
+
+    Prints its accuracy on new models from tenfold cross-validation by architecture: Spearman's rho and the share of
+    95 % intervals that hold. With a column `tokens`, or a prior learnt from several tables (`--prior own-data-llama`),
+    the table refines the prior, even with one row; rows of one model are its learning curve.
+    """
+    from edgefront.core.quality.predictor import Origin
+    from edgefront.core.quality.shipped import family, find_scaling_law
+    from edgefront.core.quality.stored import checked_name, summary, to_text
+    from edgefront.core.training.proxies.law_study import fit
+    from edgefront.core.training.proxies.table import quality_of, read_table
+    from edgefront.core.training.proxies.table import where as rows_where
+    from edgefront.core.training.proxies.trained import trained_models
+
+    if out is not None:
+        check_free(out, force=force)
+    rows = rows_where(read_table(file), conditions(where or []))
+    models = trained_models(rows, quality_of(rows, quality))
+    families = {family(architecture) or "" for architecture in models.architectures}
+    file_name = re.sub(r"[^a-z0-9.-]+", "-", file.name.lower().split(".")[0]).strip("-.")[:64]
+    origin = Origin(
+        name=file_name or "law" if name is None else checked_name(name),
+        title=f"{len(models.first)} models of {file.name}",
+        family=families.pop() if len(families) == 1 else "",
+        data=data,
+        split=split,
+        trained=trained,
+        source=file.name,
+    )
+    fitted = fit(models, origin, None if prior is None else find_scaling_law(prior, "prior"))
+    law, folds = fitted.law, fitted.folds
+    note = "; ".join(part for part in (models.note, *fitted.notes) if part)
+    if out is not None:
+        with whole_file(out) as target:
+            target.write(to_text(law).encode())
+
+    def show() -> None:
+        _show(session, summary(law))
+        if folds is not None:
+            rho, tenth = ("–" if value is None else f"{value:.3f}" for value in (folds.spearman, folds.best_tenth))
+            session.say(
+                f"folds by model: Spearman's rho {rho}, over the best tenth {tenth}; error {folds.error:.1%} of "
+                f"perplexity; {folds.held:.0%} of the 95 % intervals hold"
+            )
+        if note:
+            session.note(note)
+        session.note(f"law: {out}" if out is not None else "the law was not saved: name a file with --out")
+
+    written = None if out is None else str(out)
+    session.put({**summary(law), "folds": folds and asdict(folds), "note": note, "file": written}, show)
 
 
 @command(app, "predict", server=False)
@@ -90,7 +172,7 @@ def predict(
     architecture: ModelArgument,
     law: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="From `quality list`. Default: the law of the model's family."),
+        typer.Option(metavar="NAME_OR_FILE", help="Default: the law of the model's family."),
     ] = None,
     tokens: TrainedOn = None,
 ) -> None:
@@ -98,12 +180,12 @@ def predict(
     the ratio to a named model's perplexity.
     """
     from edgefront.client.show.frontier_table import label_line
-    from edgefront.core.quality.shipped import law_named
+    from edgefront.core.quality.shipped import find_law
     from edgefront.core.training.evaluation.given_model import architecture_of
     from edgefront.core.training.proxies.score import law_about
 
     model = architecture_of(architecture)
-    predictor = at_budget(law_about(model) if law is None else law_named(law), tokens)
+    predictor = at_budget(law_about(model) if law is None else find_law(law), tokens)
     result = predicted(predictor, model)
 
     def show() -> None:
@@ -142,7 +224,10 @@ def at_budget(law: PerplexityPredictor, tokens: str | None) -> PerplexityPredict
 def predicted(law: PerplexityPredictor, architecture: Architecture) -> dict[str, Any]:
     """Returns a JSON object with the predicted perplexity, and the data and training that the prediction assumes."""
     from edgefront.core.architectures.cost.shapes import Shapes
+    from edgefront.core.quality.pruning_predictor import PruningPredictor
 
+    if isinstance(law, PruningPredictor):
+        law.table.align_part(architecture)
     shapes = Shapes.of([architecture])
     prediction = law.predict(shapes)
     return {
