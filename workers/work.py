@@ -2,7 +2,7 @@
 
 A task claims items one after the other, for a few seconds. A thread extends the claim of an item that takes long. If a
 worker dies, the claims expire and other workers claim the items. One rule holds for every kind of work: an exception
-or the death of a worker uses up an attempt; a stop or an unavailable database does not. After `WORK_ATTEMPTS` attempts
+or the death of a worker uses up an attempt; a stop or an error of the database does not. After `WORK_ATTEMPTS` attempts
 the work is given up.
 
 A target (one device and runtime of a search job) advances by short transactions. A call of its algorithm may take many
@@ -21,6 +21,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from sqlalchemy.exc import OperationalError, ProgrammingError
 from sqlalchemy.orm import Session
 
 from edgefront.core.common.errors import EdgefrontError, Unavailable
@@ -289,10 +290,10 @@ class Worker:
             try:
                 with self._extended(held):
                     outcome = Outcome.MORE if kind.do(held) else Outcome.DONE
-            except Unavailable:
+            except (Unavailable, OperationalError, ProgrammingError) as error:
                 with suppress(Unavailable), self.database.write() as session:
                     work.release(session, held)
-                raise
+                raise Unavailable(f"{held.kind} {held.subject}: {error}") from error
             except Exception as error:
                 _log.exception("attempt %d of %s %s failed", held.attempts, held.kind, held.subject)
                 outcome = Outcome.FAILED

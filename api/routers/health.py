@@ -18,6 +18,7 @@ from edgefront.core.common.errors import Unavailable
 from edgefront.core.schemas.service import HealthView
 from edgefront.core.services.dispatch import broker_answers
 from edgefront.core.services.fleet.overview import overview
+from edgefront.core.store.availability import unavailable_when_away
 
 router = APIRouter(tags=["service"], route_class=ThreadRoute)
 
@@ -94,12 +95,12 @@ def _check(name: str, context: Context) -> str:
     """Returns `ok`, or an error message without internal details."""
     try:
         if name == "database":
-            with context.database.read() as session:
-                session.execute(text("SELECT 1"))
-        elif name == "migrations" and not context.database.is_current():
-            return "the schema is not this release's: run alembic upgrade head"
+            with unavailable_when_away(), context.database.engine.connect() as connection:
+                connection.execute(text("SELECT 1"))
+        elif name == "migrations":
+            context.database.check_schema()
         elif name == "broker" and not (context.settings.embedded or broker_answers(context.settings, BROKER_TIMEOUT_S)):
             return "the broker does not answer"
-    except Unavailable:
-        return "the database does not answer"
+    except Unavailable as error:
+        return "the database does not answer" if error.__cause__ else error.detail
     return "ok"

@@ -11,8 +11,9 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 from weakref import WeakValueDictionary
@@ -26,7 +27,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, NullPool, create_engine, event, func, select, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import ArgumentError, DisconnectionError
+from sqlalchemy.exc import ArgumentError, DisconnectionError, OperationalError, ProgrammingError
 from sqlalchemy.orm import ORMExecuteState, Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -45,6 +46,9 @@ PREPARED_STATEMENTS = 500
 """Maximum number of prepared statements per connection; the service has some hundred statements."""
 
 _USED_AT = "edgefront_used_at"
+
+SCHEMA_CHECK_S = 1.0
+"""Seconds for which a process relies on its latest check of the schema."""
 
 BUSY_TIMEOUT_S = 15
 """Seconds that a writer waits for another writer before `Unavailable` is raised."""
@@ -196,8 +200,13 @@ def _alembic() -> Config:
     return config
 
 
+@cache
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory.from_config(_alembic())
+
+
 def _check_revision(connection: Connection) -> None:
-    known = {script.revision for script in ScriptDirectory.from_config(_alembic()).walk_revisions()}
+    known = {script.revision for script in _scripts().walk_revisions()}
     for revision in MigrationContext.configure(connection).get_current_heads():
         if revision not in known:
             raise Conflict(
@@ -254,8 +263,9 @@ class Database:
         send: sends a task by name and arguments after a commit; None drops tasks (the sweep sends them again).
         pool_size: maximum number of connections to Postgres.
 
-    Sessions raise `core.common.errors.Unavailable` if the database is unavailable or busy for too long. The next
-    session reconnects.
+    Sessions raise `core.common.errors.Unavailable` if the database is unavailable or busy for too long, or if its
+    schema is not that of this release: a process that runs beside a migration does nothing. The next session
+    reconnects.
     """
 
     def __init__(self, url: str, *, send: Send | None = None, pool_size: int = 8) -> None:
@@ -269,12 +279,13 @@ class Database:
         self._lock = writer_lock(self.url) if self.sqlite else None
         self._clock = Clock()
         self._disposed = False
+        self._checked_at = -math.inf
         event.listen(self.engine, "checkin", self._close_when_disposed)
 
     @contextmanager
     def read(self) -> Iterator[Session]:
         """Opens a read-only session with one snapshot of the database from its first query on."""
-        with unavailable_when_away(), Session(self._reading, autoflush=False) as session:
+        with self._usable(), Session(self._reading, autoflush=False) as session:
             yield session
 
     @contextmanager
@@ -282,7 +293,7 @@ class Database:
         """Opens a session that is committed on exit; then the session's tasks are sent. An exception rolls back and
         drops the tasks.
         """
-        with unavailable_when_away(), self._lock() if self._lock else nullcontext():
+        with self._usable(), self._lock() if self._lock else nullcontext():
             with _WriteSession(self._writing, expire_on_commit=False) as session, session.begin():
                 yield session
             messages: list[tuple[str, dict[str, Any]]] = session.info.pop(_OUTBOX, [])
@@ -323,16 +334,42 @@ class Database:
         finally:
             engine.dispose()
 
-    def is_current(self) -> bool:
-        """Whether the schema is exactly the schema of this release."""
-        heads = set(ScriptDirectory.from_config(_alembic()).get_heads())
+    def check_schema(self) -> None:
+        """Raises `Unavailable` if the schema is not exactly that of this release."""
         with unavailable_when_away(), self._reading.connect() as connection:
-            return set(MigrationContext.configure(connection).get_current_heads()) == heads
+            found = MigrationContext.configure(connection).get_current_heads()
+        needed = _scripts().get_heads()
+        self._checked_at = -math.inf
+        if set(found) != set(needed):
+            raise Unavailable(
+                f"the database has the schema {', '.join(found) or 'of no release'}, and this release needs "
+                f"{', '.join(needed)}: run `python -m edgefront.api.setup FOLDER` of the newer release, then the same "
+                "release in every process",
+                retry_after_s=10,
+            )
+        self._checked_at = time.monotonic()
+
+    @contextmanager
+    def _usable(self) -> Iterator[None]:
+        with unavailable_when_away():
+            if time.monotonic() - self._checked_at > SCHEMA_CHECK_S:
+                self.check_schema()
+            try:
+                yield
+            except (ProgrammingError, OperationalError):
+                self.check_schema()  # a migration since the latest check explains a missing table or column
+                raise
 
     def refuse_other_release(self) -> None:
-        """Raises `Conflict` if another release made the database. An unavailable database raises nothing."""
-        with suppress(Unavailable), unavailable_when_away(), self._reading.connect() as connection:
-            _check_revision(connection)
+        """Raises `Conflict` if another release made the database. Logs that an older one made it, or that it does not
+        answer: its sessions then wait.
+        """
+        try:
+            with unavailable_when_away(), self._reading.connect() as connection:
+                _check_revision(connection)
+            self.check_schema()
+        except Unavailable as error:
+            _log.warning("this process waits: %s", error)
         self.engine.dispose()  # so that forked processes share no connection
 
     def dispose(self) -> None:

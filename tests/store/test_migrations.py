@@ -16,7 +16,7 @@ from databases import ON_BOTH
 from sqlalchemy import Enum, String, inspect, literal, text, update
 from sqlalchemy.exc import IntegrityError
 
-from edgefront.core.common.errors import Conflict
+from edgefront.core.common.errors import Conflict, Unavailable
 from edgefront.core.store.database import MIGRATIONS, Database
 from edgefront.core.store.tables import Base, Device
 
@@ -33,7 +33,7 @@ def _alembic(database: Database) -> Config:
 @ON_BOTH
 def test_nothing_is_missing_from_the_migrations(database: Database) -> None:
     command.check(_alembic(database))
-    assert database.is_current()
+    database.check_schema()
     database.migrate()  # changes nothing
     assert set(inspect(database.engine).get_table_names()) == {*Base.metadata.tables, "alembic_version"}
 
@@ -64,9 +64,10 @@ def test_back_and_forth(database: Database) -> None:
     config = _alembic(database)
     command.downgrade(config, "base")
     assert inspect(database.engine).get_table_names() == ["alembic_version"]
-    assert not database.is_current()
+    with pytest.raises(Unavailable, match="the database has the schema of no release"):
+        database.check_schema()
     database.migrate()
-    assert database.is_current()
+    database.check_schema()
 
 
 @ON_BOTH
@@ -81,7 +82,8 @@ def test_a_database_of_another_release_is_refused_by_name(database: Database, re
     with database.engine.connect() as connection:
         assert connection.scalar(text("SELECT version_num FROM alembic_version")) == revision
     assert inspect(database.engine).get_table_names() == before
-    assert not database.is_current()
+    with pytest.raises(Unavailable, match=f"the database has the schema {revision}, and this release needs 0"):
+        database.check_schema()
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
@@ -95,4 +97,4 @@ def test_several_may_start_at_once(
         command.downgrade(_alembic(open_database(url)), "base")
     database = open_database(url)
     at_once(*[database.migrate] * 4)
-    assert database.is_current()
+    database.check_schema()
