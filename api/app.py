@@ -151,7 +151,7 @@ def _context(settings: Settings, database: Database) -> Context:
         with database.read() as session:
             return event_log.read(session, log_id, after, limit)
 
-    room, feeds, metrics = WaitingRoom(requested_keys), Feeds(read), Metrics()
+    room, feeds, metrics = WaitingRoom(requested_keys), Feeds(read), Metrics(share_port=settings.http.share_port)
     metrics.watch(lambda: room.size, lambda: feeds.readers)
     return Context(
         settings=settings,

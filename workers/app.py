@@ -136,7 +136,11 @@ class Requests(bootsteps.StartStopStep):  # type: ignore[misc]
             self._entry = None
 
     def _ask(self, app: Celery, served: list[str], expires_s: float | None = None) -> None:
-        messages = [(tasks.SWEEP, {}), *((tasks.TRAIN, {"queue": queue}) for queue in served)]
+        messages = [
+            (tasks.SWEEP, {}),
+            *((tasks.SERVED, {"queue": queue.name}) for queue in app.conf.edgefront_worker.queues),
+            *((tasks.TRAIN, {"queue": queue}) for queue in served),
+        ]
         try:
             for task, arguments in messages:
                 queue = queue_of(app.conf.edgefront_settings, task, arguments)

@@ -241,6 +241,11 @@ class Worker:
         def process_results(target_id: str | None) -> None:
             self.requested(work.REQUESTED_BY[tasks.PROCESS_RESULTS], target_id or "")
 
+        @app.task(name=tasks.SERVED, shared=False)  # type: ignore[untyped-decorator]
+        def served(queue: str) -> None:
+            with self.database.write() as session:
+                work.served(session, queue, self.database.now(session))
+
         @app.task(name=tasks.WORK, shared=False)  # type: ignore[untyped-decorator]
         def do_work(queue: str) -> None:
             self.work(queues[queue])

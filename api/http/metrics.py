@@ -6,9 +6,10 @@ TensorBoard files (`core.training.run_folder`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 
 from edgefront.core.services.fleet.overview import StateGauge
 
@@ -20,7 +21,8 @@ _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10)
 class Metrics:
     """Prometheus metrics of one application, in a separate registry, so that tests can run several applications."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, share_port: bool = False) -> None:
+        self._labels = {"process": str(os.getpid())} if share_port else {}
         self.registry = CollectorRegistry()
         self._requests = Counter(
             "edgefront_http_requests", "Requests answered", ("method", "route", "status"), registry=self.registry
@@ -56,12 +58,25 @@ class Metrics:
         self._requests.labels(method if method in _METHODS else "other", route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
-    def text(self, state: Sequence[StateGauge] | None) -> bytes:
-        """Returns the metrics as Prometheus text; without `state` (no database) only this process's metrics."""
+    def text(self, state: Sequence[StateGauge] | None, *, broker: bool) -> bytes:
+        """Returns the metrics as Prometheus text; without `state` (no database) only this process's metrics.
+
+        `broker`: whether the broker answers.
+        """
         registry = CollectorRegistry()
         Gauge("edgefront_database_up", "1 if the database answers", registry=registry).set(state is not None)
+        Gauge("edgefront_broker_up", "1 if the broker answers", registry=registry).set(broker)
         for name, meaning, label, values in state or ():
             gauge = Gauge(f"edgefront_{name}", meaning, [label] if label else [], registry=registry)
             for key, value in values.items():
                 (gauge.labels(key) if label else gauge).set(value)
-        return bytes(generate_latest(self.registry)) + bytes(generate_latest(registry))
+        return bytes(generate_latest(self)) + bytes(generate_latest(registry))
+
+    def collect(self) -> Iterator[Metric]:
+        """Returns this process's metrics, labelled with the process if several share a port."""
+        for metric in self.registry.collect():
+            if self._labels:
+                metric.samples = [
+                    sample._replace(labels={**sample.labels, **self._labels}) for sample in metric.samples
+                ]
+            yield metric

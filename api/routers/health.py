@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import Literal
 
 import anyio.to_thread
 from fastapi import APIRouter, Response
@@ -16,6 +17,7 @@ from edgefront.api.http.metrics import MEDIA_TYPE
 from edgefront.api.http.routes import ThreadRoute
 from edgefront.core.common.errors import Unavailable
 from edgefront.core.schemas.service import HealthView
+from edgefront.core.services import work
 from edgefront.core.services.dispatch import broker_answers
 from edgefront.core.services.fleet.overview import overview
 from edgefront.core.store.availability import unavailable_when_away
@@ -49,6 +51,7 @@ async def get_health() -> HealthView:
                             "database": "the database does not answer",
                             "migrations": "not checked",
                             "broker": "ok",
+                            "workers": "not checked",
                         },
                     }
                 }
@@ -57,10 +60,13 @@ async def get_health() -> HealthView:
     },
 )
 async def get_ready(context: AppContext, response: Response) -> HealthView:
-    """Checks the database, its schema version, and the broker."""
+    """Checks the database, its schema version, the broker, and that workers serve every queue.
+
+    Without a worker the status is `degraded`, with 200: this process answers, and what it accepts is done later.
+    """
     results: dict[str, str] = {}
-    for name in ("database", "migrations", "broker"):
-        if name == "migrations" and results["database"] != "ok":
+    for name in ("database", "migrations", "broker", "workers"):
+        if name in ("migrations", "workers") and results["database"] != "ok":
             results[name] = "not checked"
             continue
         check = partial(_check, name, context)
@@ -70,9 +76,10 @@ async def get_ready(context: AppContext, response: Response) -> HealthView:
             results[name] = await asyncio.wait_for(waiting, CHECK_TIMEOUT_S)
         except asyncio.TimeoutError:
             results[name] = f"no answer within {CHECK_TIMEOUT_S:g} s"
-    is_ready = all(result == "ok" for result in results.values())
-    response.status_code = 200 if is_ready else 503
-    return HealthView(status="ok" if is_ready else "unavailable", version=VERSION, checks=results)
+    failed = {name for name, result in results.items() if result != "ok"}
+    status: Literal["ok", "degraded", "unavailable"] = "unavailable" if failed - {"workers"} else "degraded"
+    response.status_code = 503 if status == "unavailable" else 200
+    return HealthView(status=status if failed else "ok", version=VERSION, checks=results)
 
 
 @router.get(
@@ -88,7 +95,8 @@ def get_metrics(_viewer: CurrentViewer, context: AppContext) -> Response:
             state = overview(session, context.database.now(session))
     except Unavailable:
         state = None
-    return Response(context.metrics.text(state), headers={"Content-Type": MEDIA_TYPE})
+    text = context.metrics.text(state, broker=_check("broker", context) == "ok")
+    return Response(text, headers={"Content-Type": MEDIA_TYPE})
 
 
 def _check(name: str, context: Context) -> str:
@@ -99,6 +107,11 @@ def _check(name: str, context: Context) -> str:
                 connection.execute(text("SELECT 1"))
         elif name == "migrations":
             context.database.check_schema()
+        elif name == "workers":
+            with context.database.read() as session:
+                queues = work.queue_states(session, context.database.now(session))
+            lacking = [queue.label for queue in queues if queue.lacks_worker]
+            return f"no worker serves the queue {' and '.join(lacking)}" if lacking else "ok"
         elif name == "broker" and not (context.settings.embedded or broker_answers(context.settings, BROKER_TIMEOUT_S)):
             return "the broker does not answer"
     except Unavailable as error:

@@ -267,7 +267,7 @@ class ImportedModel(View):
 
 
 class HealthView(View):
-    status: Literal["ok", "unavailable"]
+    status: Literal["ok", "degraded", "unavailable"]
     version: str
     checks: dict[str, str] = Field(default_factory=dict)
 

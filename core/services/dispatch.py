@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.tasks import PROCESS_RESULTS, TRAIN, WORK
+from edgefront.core.services.tasks import PROCESS_RESULTS, SERVED, TRAIN, WORK
 from edgefront.core.services.work import REQUESTED_BY
 from edgefront.core.services.work import queue_of as queue_of_work
 from edgefront.core.store.database import Send
@@ -54,7 +54,7 @@ def queue_of(settings: Settings, task: str, arguments: Document) -> str:
     """Returns the full name of the queue that a task with these arguments is sent to."""
     if task == TRAIN:
         return training_queue(settings, arguments["queue"])
-    if task == WORK:
+    if task in (WORK, SERVED):
         return work_queue(settings, arguments["queue"])
     return work_queue(settings, queue_of_work(REQUESTED_BY[task]).name if task in REQUESTED_BY else "")
 

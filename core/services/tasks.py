@@ -17,6 +17,9 @@ WORK = "edgefront.work"
 SWEEP = "edgefront.sweep"
 """Task that releases expired leases, ends targets whose budget is used up and resends lost tasks. No argument."""
 
+SERVED = "edgefront.served"
+"""Task that stores that a worker serves a queue. Argument: `queue`, the queue's name without a prefix."""
+
 TRAIN = "edgefront.train"
 """Task that starts waiting trainings in the worker's free slots. Argument: `queue`, one of `TRAIN_QUEUES`."""
 

@@ -10,6 +10,7 @@ another worker may claim the item.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -25,10 +26,13 @@ from edgefront.core.services.turns import TurnQueue, next_turns
 from edgefront.core.store import sql
 from edgefront.core.store.clock import over
 from edgefront.core.store.database import enqueue
-from edgefront.core.store.tables import WorkItem
+from edgefront.core.store.tables import ServedQueue, WorkItem
 
 CLAIM = timedelta(seconds=20)
 """Time after which a claim expires unless the worker extends it."""
+
+UNSERVED_S = 60.0
+"""Seconds without a worker after which a queue's jobs say that they wait for one. Workers report every sweep."""
 
 WORK_ATTEMPTS = 3
 """Maximum number of attempts at an item. An exception or the death of a worker uses up an attempt; a worker that stops
@@ -183,6 +187,47 @@ def resend(session: Session, now: datetime) -> None:
 def wake(session: Session, queue: Queue) -> None:
     """Wakes a worker for the queue, after the commit."""
     enqueue(session, tasks.WORK, queue=queue.name)
+
+
+def served(session: Session, queue: str, now: datetime) -> None:
+    """Stores that a worker serves a queue, given by its name without a prefix."""
+    insert = sql.upsert(session, ServedQueue).values(name=queue, served_at=now)
+    session.execute(insert.on_conflict_do_update(index_elements=["name"], set_={"served_at": now}))
+
+
+class QueueState(NamedTuple):
+    """How long a queue has had no worker, and how long its oldest unclaimed item has waited."""
+
+    name: str
+    unserved_s: float
+    """Infinite if no worker has served the queue yet."""
+    oldest_s: float
+    """0 if no item waits."""
+
+    @property
+    def label(self) -> str:
+        """The queue's name as a worker's option gives it."""
+        return f"edgefront-{self.name}" if self.name else "edgefront"
+
+    @property
+    def lacks_worker(self) -> bool:
+        """Whether no worker serves the queue, or all of them have been busy for `UNSERVED_S`."""
+        return self.unserved_s > UNSERVED_S and (not self.name or self.oldest_s > UNSERVED_S)
+
+
+def queue_states(session: Session, now: datetime) -> list[QueueState]:
+    """Returns the state of each queue of work."""
+    served_at = {row.name: row.served_at for row in session.scalars(select(ServedQueue))}
+    oldest = select(WorkItem.kind, func.min(WorkItem.requested_at)).where(_is_free(now)).group_by(WorkItem.kind)
+    requested_at = dict(session.execute(oldest).tuples())
+    return [
+        QueueState(
+            queue.name,
+            (now - served_at[queue.name]).total_seconds() if queue.name in served_at else math.inf,
+            max([0.0, *((now - requested_at[kind]).total_seconds() for kind in queue.kinds if kind in requested_at)]),
+        )
+        for queue in QUEUES
+    ]
 
 
 def _is(held: Claim) -> ColumnElement[bool]:

@@ -76,7 +76,7 @@ def test_requests_get_503_and_then_are_served_again(service: Service, line: Prox
 
     line.mend()
     assert until(lambda: client.get("/v1/jobs"), 200)
-    assert client.get("/v1/ready").json()["status"] == "ok"
+    assert client.get("/v1/ready").json()["checks"]["database"] == "ok"
     assert client.post("/v1/keys", json={"name": "x"}).status_code == 201
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
+from datetime import timedelta
 
 from databases import ON_BOTH
 from prometheus_client.parser import text_string_to_metric_families
-from running_api import Service
+from running_api import Service, job
 from simulated_agent import CLASS
-from sqlalchemy import text
+from sqlalchemy import text, update
 
 from edgefront.api.context import VERSION
+from edgefront.core.common.states import WorkKind
+from edgefront.core.services import work
 from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES
 from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Job
 
 
 def metrics(service: Service) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -26,13 +31,53 @@ def metrics(service: Service) -> dict[tuple[str, tuple[tuple[str, str], ...]], f
     }
 
 
+def served(service: Service, *, seconds_ago: float) -> None:
+    """Stores that a worker took a message of each queue, and that all jobs were created an hour ago."""
+    with service.database.write() as session:
+        now = service.database.now(session)
+        for queue in work.QUEUES:
+            work.served(session, queue.name, now - timedelta(seconds=seconds_ago))
+        session.execute(update(Job).values(created_at=now - timedelta(hours=1)))
+
+
 def test_ready_names_each_check(service: Service) -> None:
+    served(service, seconds_ago=0)
     answer = service.client(None).get("/v1/ready")
     assert answer.json() == {
         "status": "ok",
         "version": VERSION,
-        "checks": {"database": "ok", "migrations": "ok", "broker": "ok"},
+        "checks": {"database": "ok", "migrations": "ok", "broker": "ok", "workers": "ok"},
     }
+
+
+@ON_BOTH
+def test_a_service_without_workers_says_so_everywhere(service: Service) -> None:
+    client = service.client("user", "bob")
+    service.enrol("board", CLASS)
+    made = client.post("/v1/jobs", json=job()).json()
+    ready = service.client(None).get("/v1/ready")
+    assert (ready.status_code, ready.json()["status"]) == (200, "degraded")
+    assert ready.json()["checks"]["workers"] == "no worker serves the queue edgefront"
+    assert metrics(service)["edgefront_queue_unserved_seconds", (("queue", "edgefront-search"),)] == math.inf
+
+    def note() -> str:
+        text: str = client.get(f"/v1/jobs/{made['id']}").json()["targets"][0]["note"]
+        return text
+
+    assert "worker" not in note()  # for a minute a worker may just be starting
+    served(service, seconds_ago=121)
+    assert "Waits for a worker of the queue 'edgefront' since 2 min." in note()
+    assert metrics(service)["edgefront_queue_unserved_seconds", (("queue", "edgefront"),)] >= 121
+    served(service, seconds_ago=0)
+    assert "worker" not in note()
+    assert service.client(None).get("/v1/ready").json()["status"] == "ok"
+
+    with service.database.write() as session:  # all workers of long steps are busy, or there is none
+        now = service.database.now(session)
+        work.request(session, WorkKind.SEARCH, {made["targets"][0]["id"]: "bob"}, now - timedelta(minutes=3))
+        work.served(session, work.SEARCH.name, now - timedelta(minutes=3))
+    assert "Waits for a worker of the queue 'edgefront-search' since 3 min." in note()
+    assert metrics(service)["edgefront_queue_oldest_seconds", (("queue", "edgefront-search"),)] >= 180
 
 
 @ON_BOTH
@@ -49,12 +94,14 @@ def test_an_unavailable_broker_is_not_ready(
     start_service: Callable[..., Service], database: Database, redis_url: str
 ) -> None:
     service = start_service(database)
+    served(service, seconds_ago=0)
     service.settings.broker.url = redis_url
     assert service.client(None).get("/v1/ready").status_code == 200
     service.settings.broker.url = "redis://127.0.0.1:1/0"
     answer = service.client(None).get("/v1/ready")
     assert answer.status_code == 503
     assert answer.json()["checks"]["broker"] == "the broker does not answer"
+    assert metrics(service)["edgefront_broker_up", ()] == 0
 
 
 def test_metrics_count_requests_by_template_and_show_the_service(service: Service) -> None:

@@ -1,4 +1,4 @@
-"""Processes of one release on a database that another release has migrated: they do nothing, say why, and lose nothing."""
+"""Processes of one release on a database that another has migrated: they do nothing, say why, and lose nothing."""
 
 from __future__ import annotations
 

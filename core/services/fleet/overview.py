@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from edgefront.core.common.states import LIVE_TRAININGS, DeviceState, JobState, LaunchState, TargetState, TrainingState
+from edgefront.core.services import work
 from edgefront.core.services.fleet.instances import ONLINE
 from edgefront.core.store.clock import between
 from edgefront.core.store.tables import Device, Job, Launch, Target, Training
@@ -49,7 +50,20 @@ def overview(session: Session, now: datetime) -> list[StateGauge]:
         ("reports_waiting", "Reports that are not processed yet", _count(session, Launch.state == REPORTED)),
         ("training_wait_seconds", "Time since the oldest queued training was submitted", wait_s),
     )
+    queues = work.queue_states(session, now)
     return [
+        StateGauge(
+            "queue_unserved_seconds",
+            "Time since a worker took a message of the queue",
+            "queue",
+            {queue.label: queue.unserved_s for queue in queues},
+        ),
+        StateGauge(
+            "queue_oldest_seconds",
+            "Time since the oldest unclaimed work of the queue was requested",
+            "queue",
+            {queue.label: queue.oldest_s for queue in queues},
+        ),
         *(StateGauge(name, text, "state", _by_state(session, *rows)) for name, text, rows in by_state),
         StateGauge("training_tokens_per_second", speed, "device", speeds),
         *(StateGauge(name, text, "", {"": value}) for name, text, value in single),

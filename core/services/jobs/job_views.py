@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.common.states import ACTIVE_TARGETS, JobState, TargetState
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.schemas.jobs import JobRequest, JobView, Limits, ProxyTrust, TargetRequest, TargetView
+from edgefront.core.services import work
 from edgefront.core.services.fleet.instances import ONLINE
 from edgefront.core.services.jobs import frontier as frontier_queries
 from edgefront.core.services.jobs import progress
@@ -58,6 +59,7 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
     active = [target.id for target in targets if target.state in ACTIVE_TARGETS]
     live, latencies = demand.live_launches(session, active), candidate_queries.latencies(session, active)
     answers = answers_of(session, jobs, targets)
+    queues = work.queue_states(session, now) if active else ()
     views = []
     for job in jobs:
         reader = RowReader()
@@ -72,6 +74,7 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
                 online=online[key],
                 facts=facts.get(key, ()),
                 blocked_device=blocked.get(key),
+                unserved=_unserved(queues, job, now),
             )
             view = _target_view(job, request, target, note).model_copy(
                 update={
@@ -95,6 +98,15 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
             )
         )
     return views
+
+
+def _unserved(queues: Sequence[work.QueueState], job: Job, now: datetime) -> str:
+    """Returns a sentence that a queue has had no worker while the job waited; empty if all queues have one."""
+    for queue in queues:
+        waited_s = min(queue.unserved_s, (now - job.created_at).total_seconds())
+        if queue.lacks_worker and waited_s > work.UNSERVED_S:
+            return f"Waits for a worker of the queue {queue.label!r} since {waited_s / 60:.0f} min."
+    return ""
 
 
 _OF_JOB = ("id", "name", "owner", "created_at", "updated_at", "finished_at", "last_event")

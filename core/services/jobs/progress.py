@@ -199,15 +199,18 @@ def note(
     online: int,
     facts: Sequence[Document],
     blocked_device: tuple[str, bool] | None = None,
+    unserved: str = "",
 ) -> str:
     """Returns a note for users: why the target ended, that the job is paused, or that no online agent can measure.
 
     `online` is the number of online devices of the target, and `facts` are what their agents report; empty if not
     queried. `blocked_device` is the name of a device that is in quarantine (True) or draining (False), from
-    `job_queries.blocked_devices`.
+    `job_queries.blocked_devices`. `unserved` says that no worker serves the queues of work.
     """
     parts = [target.note] if target.note else []
     if target.state in ACTIVE_TARGETS:
+        if unserved and job.state == JobState.RUNNING:
+            parts.append(unserved)
         if job.state == JobState.PAUSED:
             parts.append("Paused.")
         elif online == 0 and blocked_device is not None:

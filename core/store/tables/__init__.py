@@ -3,7 +3,7 @@
 from edgefront.core.store.tables.access import AccessVersion, ApiKey, Device, EnrolmentToken, WebSession
 from edgefront.core.store.tables.base import Base, new_id, random_ids
 from edgefront.core.store.tables.candidate import Artifact, Candidate
-from edgefront.core.store.tables.job import Event, Generation, Job, Target, WorkItem
+from edgefront.core.store.tables.job import Event, Generation, Job, ServedQueue, Target, WorkItem
 from edgefront.core.store.tables.measurement import Launch, Lease, Measurement
 from edgefront.core.store.tables.training import Evaluation, OwnerLaw, Training, TrainingEvent, TrainingMetric
 
@@ -23,6 +23,7 @@ __all__ = [
     "Lease",
     "Measurement",
     "OwnerLaw",
+    "ServedQueue",
     "Target",
     "Training",
     "TrainingEvent",

@@ -92,6 +92,15 @@ class Event(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
+class ServedQueue(Base):
+    """The latest time at which a worker took a message from a queue of the broker."""
+
+    __tablename__ = "served_queue"
+
+    name: Mapped[str] = mapped_column(String(40), primary_key=True)  # as in `core.services.work.Queue`
+    served_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
 class WorkItem(Base):
     """Work for background workers on a subject. The row exists from the request until the work is done."""
 
