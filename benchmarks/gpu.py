@@ -39,7 +39,7 @@ END_S = 5.0
 KILL_S = 3.0
 """Seconds in which killed processes must end; a process that waits for its driver may never end."""
 FACTS_S = 120.0
-RUN = "EDGEFRONT_GPU_RUN"
+RUN = "EDGEFRONT_TEST_GPU_RUN"
 """Environment variable of every process of a run, which identifies processes that left their part's group."""
 FACTS = """
 import json, platform, sys

@@ -27,6 +27,7 @@ from edgefront.core.common.errors import EdgefrontError, Unavailable
 from edgefront.core.common.processes.limits import usable_cores
 from edgefront.core.common.processes.program import collect_seldom, open_closed_streams, switch_often
 from edgefront.core.common.states import RunOutcome
+from edgefront.core.common.validation import existing
 from edgefront.core.services import tasks, work
 from edgefront.core.services.dispatch import broker_app, queue_name, queue_of, sender, training_queue, work_queue
 from edgefront.core.services.settings import Settings
@@ -189,6 +190,10 @@ class Slots(bootsteps.StartStopStep):  # type: ignore[misc]
         super().__init__(worker, **options)
         conf = worker.app.conf
         served = worker.app.amqp.queues.consume_from
+        known = [work_queue(conf.edgefront_settings, queue.name) for queue in work.QUEUES]
+        known += [training_queue(conf.edgefront_settings, queue) for queue in TRAIN_QUEUES]
+        for name in set(served).difference(known):
+            raise SystemExit(f"--queues {name}: nothing is sent to this queue; {existing(name, known)}")
         conf.edgefront_worker.slots = worker.concurrency
         conf.edgefront_worker.queues = tuple(
             queue for queue in work.QUEUES if work_queue(conf.edgefront_settings, queue.name) in served

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import socket
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
@@ -104,6 +105,17 @@ class HttpSettings(_Group):
     certificate_key: Path | None = None
     trusted_proxies: str = ""
     """Addresses or networks of proxies, comma-separated. Their X-Forwarded-For and X-Forwarded-Proto are trusted."""
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _addresses(cls, proxies: str) -> str:
+        for proxy in filter(None, (part.strip() for part in proxies.split(","))):
+            try:
+                ip_network(proxy, strict=False)
+            except ValueError as error:
+                raise InvalidInput(f"{error}", allowed="addresses or networks, separated by commas") from None
+        return proxies
+
     max_body_bytes: int = Field(default=4 << 20, ge=1024)
     connections: int = Field(default=4096, ge=8, le=1_000_000)
     """Maximum number of connections of one process. Requests on further connections get 503."""
@@ -187,11 +199,23 @@ class Settings(BaseSettings):
         except SettingsError as error:
             variable = _not_json(_variable(str(error).split('"')[1]))
             raise InvalidInput(f"{variable} is not JSON", field=variable, allowed="JSON") from None
-        for name in os.environ:
-            group, nested, _ = name.upper().removeprefix(PREFIX).partition("__")
-            if nested and name.upper().startswith(PREFIX) and group.lower() not in _GROUPS:
-                hint = existing(group.lower(), _GROUPS)
-                raise InvalidInput(f"{name}: {group.lower()} is not a group of settings; {hint}", field=name)
+        _check_names()
+        self._check_values()
+
+    def _check_values(self) -> None:
+        """Raises `InvalidInput` for values that contradict each other."""
+        for group, ttl_s, beat, beat_s in (
+            ("leases", self.leases.ttl_s, "heartbeat_s", self.leases.heartbeat_s),
+            ("training", self.training.ttl_s, "poll_s", self.training.poll_s),
+        ):
+            if ttl_s <= beat_s:
+                raise InvalidInput(
+                    f"{_variable(group, 'ttl_s')} is {ttl_s:g}: a lease must outlast {_variable(group, beat)}, "
+                    f"{beat_s:g} s",
+                    field=_variable(group, "ttl_s"),
+                    value=ttl_s,
+                    allowed=f"above {beat_s:g}",
+                )
 
     @property
     def database_url(self) -> str:
@@ -264,6 +288,25 @@ class Settings(BaseSettings):
                 environment[_variable(name)] = text
         return environment
 
+
+def _check_names() -> None:
+    """Raises `InvalidInput` for a variable `EDGEFRONT_…` that nothing reads, with the nearest names that are read."""
+    groups = {name: field.annotation for name, field in Settings.model_fields.items() if name in _GROUPS}
+    known = [_variable(name) for name in Settings.model_fields]
+    known += [_variable(name, setting) for name, group in groups.items() for setting in group.model_fields]
+    known += [PREFIX + name for name in _READ_ELSEWHERE]
+    for name in os.environ:
+        is_ours = name.upper().startswith(PREFIX) and not _READ_BY_OTHERS.match(f"{name.upper()}={os.environ[name]}")
+        if is_ours and name.upper() not in known:
+            raise InvalidInput(f"{name} is not a setting; {existing(name, known)}", field=name)
+
+
+_READ_ELSEWHERE = (
+    *("URL", "KEY", "CATALOGUE", "MEASURE_LOCK"),  # client, command line, agents
+    *("POSTGRES_PASSWORD", "PIP_CONFIG", "PORT", "DOMAIN", "AGENT_TARGET", "TRAINER_QUEUES"),  # docker-compose.yml
+)
+_READ_BY_OTHERS = re.compile(rf"{PREFIX}(PROXY_|TEST_|.*SERVICE_(HOST|PORT)|.*PORT_\d+_|.*PORT=\w+://)")
+"""Variables of the proxy, of tests, and those that Kubernetes sets for services named `edgefront…`."""
 
 _GROUPS = tuple(
     name

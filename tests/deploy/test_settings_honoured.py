@@ -27,6 +27,9 @@ GIVEN = {
     "EDGEFRONT_HTTP__HOST": "127.0.0.2",
     "EDGEFRONT_HTTP__URL": "https://edgefront.example",
     "EDGEFRONT_BROKER__URL": "redis://elsewhere",
+    "EDGEFRONT_HTTP__TRUSTED_PROXIES": "10.0.0.0/8, ::1",
+    "EDGEFRONT_LEASES__TTL_S": "23",
+    "EDGEFRONT_TRAINING__TTL_S": "23",
     "EDGEFRONT_TRAINING__COMMAND": '["train"]',
 }
 TOGETHER = {"EDGEFRONT_HTTP__CERTIFICATE": "a.pem", "EDGEFRONT_HTTP__CERTIFICATE_KEY": "b.pem"}
@@ -115,7 +118,12 @@ def test_up_leaves_host_and_port_to_the_settings(tmp_path: Path, monkeypatch: py
         ("EDGEFRONT_HTTP", "{", "EDGEFRONT_HTTP is not JSON"),
         ("EDGEFRONT_HTTP", "[]", "EDGEFRONT_HTTP: must be"),
         ("EDGEFRONT_HTTP__PROT", "1", "EDGEFRONT_HTTP__PROT: there is no such field; do you mean port?"),
-        ("EDGEFRONT_HTPT__PORT", "1", "EDGEFRONT_HTPT__PORT: htpt is not a group of settings"),
+        ("EDGEFRONT_HTPT__PORT", "1", "EDGEFRONT_HTPT__PORT is not a setting; the nearest are EDGEFRONT_HTTP__PORT"),
+        ("EDGEFRONT_DATABASE_URL", "x", "EDGEFRONT_DATABASE_URL is not a setting; the nearest are EDGEFRONT_DATABASE_"),
+        ("EDGEFRONT_ARTIFACT", "x", "EDGEFRONT_ARTIFACT is not a setting; the nearest are EDGEFRONT_ARTIFACTS"),
+        ("EDGEFRONT_LEASES__TTL_S", "9", "EDGEFRONT_LEASES__TTL_S is 9: a lease must outlast EDGEFRONT_LEASES__HEART"),
+        ("EDGEFRONT_TRAINING__POLL_S", "60", "EDGEFRONT_TRAINING__TTL_S is 60: a lease must outlast EDGEFRONT_TRAIN"),
+        ("EDGEFRONT_HTTP__TRUSTED_PROXIES", "127.0.0.300", "EDGEFRONT_HTTP__TRUSTED_PROXIES: '127.0.0.300' does not"),
         ("EDGEFRONT_TRAINING__DEVICE", "tpu", "EDGEFRONT_TRAINING__DEVICE: must be 'cpu' or 'cuda', not 'tpu'"),
         ("EDGEFRONT_TRAINING__COMMAND", "abc", "EDGEFRONT_TRAINING__COMMAND: must be a list"),
         ("edgefront_leases__ttl_s", "-1", "EDGEFRONT_LEASES__TTL_S: must be greater than 0"),
@@ -129,6 +137,20 @@ def test_a_setting_that_cannot_be_used_is_named(
         Settings()
     assert refused.value.detail.startswith(said)
     assert refused.value.field.startswith(said.partition(" ")[0].rstrip(":"))
+
+
+def test_variables_of_others_are_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client, the proxy, and what Kubernetes sets for a service named `edgefront`."""
+    for name, value in (
+        ("EDGEFRONT_URL", "https://edgefront.example"),
+        ("EDGEFRONT_PROXY_BODY_MIB", "5"),
+        ("EDGEFRONT_PORT", "tcp://10.0.0.1:8090"),
+        ("EDGEFRONT_PORT_8090_TCP_ADDR", "10.0.0.1"),
+        ("EDGEFRONT_API_SERVICE_HOST", "10.0.0.1"),
+        ("EDGEFRONT_API_PORT", "tcp://10.0.0.1:8090"),
+    ):
+        monkeypatch.setenv(name, value)
+    Settings()
 
 
 def test_commands_look_for_data_where_trainings_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,5 @@
 """A seeded, simulated service, held against `tests/golden/launch_path.txt`: rows that each transaction changed, lists,
-charts and exports. `EDGEFRONT_UPDATE_GOLDEN=1 make test ARGS=tests/services/test_frozen_path.py` writes the file anew.
+charts and exports. `EDGEFRONT_TEST_UPDATE_GOLDEN=1 make test ARGS=tests/services/test_frozen_path.py` writes the file anew.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ def test_what_a_launch_leaves_behind(seeded: Service, monkeypatch: pytest.Monkey
     recorder.note(*lists(seeded, cancelled.id), *lists(seeded, lost.id))
 
     text = "\n".join(recorder.lines) + "\n"
-    if os.environ.get("EDGEFRONT_UPDATE_GOLDEN"):
+    if os.environ.get("EDGEFRONT_TEST_UPDATE_GOLDEN"):
         GOLDEN.write_text(text, encoding="utf-8")
     before = GOLDEN.read_text(encoding="utf-8")
     if text != before:
