@@ -7,10 +7,7 @@ folder is a copy of another agent's folder; 1 any other error.
 
 from __future__ import annotations
 
-import json
 import logging
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +23,7 @@ from edgefront.core.common.errors import (
     Unauthenticated,
 )
 from edgefront.core.common.files import only_holder
+from edgefront.core.common.logs import log_to_stderr
 
 
 class DataFolderBusy(EdgefrontError):
@@ -52,7 +50,8 @@ _log = logging.getLogger("edgefront.agents")
 
 def main(options: AgentOptions, *, json_logs: bool = False) -> int:
     """Runs an agent until it is drained (SIGTERM, SIGINT), and returns the exit code. `json_logs`: log JSON lines."""
-    set_up_logging(json_logs=json_logs, verbose=options.verbose)
+    level = logging.DEBUG if options.verbose else logging.INFO
+    log_to_stderr("json" if json_logs else "text", logger="edgefront.agents", level=level)
     try:
         with own_folder(options.folder):
             Agent(options).run()
@@ -73,27 +72,3 @@ def own_folder(folder: Path) -> Iterator[None]:
     busy = DataFolderBusy(f"another agent runs with {folder}: stop it, or choose another data folder")
     with only_holder(folder / "lock", busy):
         yield
-
-
-def set_up_logging(*, json_logs: bool, verbose: bool) -> None:
-    """Configures logging to standard error, one line per message."""
-    handler = logging.StreamHandler(sys.stderr)
-    plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
-    handler.setFormatter(_JsonLines() if json_logs else plain)
-    logger = logging.getLogger("edgefront.agents")
-    logger.handlers[:] = [handler]
-    logger.propagate = False
-    logger.setLevel(logging.DEBUG if verbose else logging.INFO)
-
-
-class _JsonLines(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created)),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line)

@@ -16,6 +16,7 @@ from edgefront.api.app import create_app
 from edgefront.api.context import Context
 from edgefront.api.web import pages
 from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.logs import log_to_stderr
 from edgefront.core.common.processes.program import collect_seldom, switch_often
 from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
@@ -94,8 +95,9 @@ def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) 
 
 def serve(settings: Settings) -> None:
     """Serves until SIGTERM. Raises `InvalidInput` for unusable settings, `Conflict` for another release's database."""
-    settings.check_bind()
+    log_to_stderr(settings.log)
     switch_often()
+    server = make_server(settings, log_config=None)
     database = Database(settings.database_url, pool_size=1)
     if settings.embedded:
         database.migrate()
@@ -103,7 +105,6 @@ def serve(settings: Settings) -> None:
     else:
         database.refuse_other_release()
     database.dispose()
-    server = make_server(settings)
     collect_seldom()
     if not settings.http.share_port:
         server.run()

@@ -14,16 +14,18 @@ import logging
 import subprocess
 import threading
 from collections.abc import Callable
+from functools import partial
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from celery import Celery, bootsteps
+from celery import Celery, bootsteps, signals
 from celery.concurrency.thread import TaskPool
 from celery.exceptions import WorkerShutdown
 from celery.worker import WorkController
 from kombu import Exchange, Queue
 
 from edgefront.core.common.errors import EdgefrontError, Unavailable
+from edgefront.core.common.logs import log_to_stderr
 from edgefront.core.common.processes.limits import usable_cores
 from edgefront.core.common.processes.program import collect_seldom, open_closed_streams, switch_often
 from edgefront.core.common.states import RunOutcome
@@ -230,11 +232,16 @@ def __getattr__(name: str) -> Any:
             database.refuse_other_release()
         except (EdgefrontError, OSError) as error:
             raise SystemExit(str(error)) from None
+        signals.setup_logging.connect(partial(_set_up_logging, settings), weak=False)
         app = create_celery(settings, database)
         collect_seldom()
         globals()["app"] = app
         return app
     raise AttributeError(name)
+
+
+def _set_up_logging(settings: Settings, *, loglevel: int, **_options: Any) -> None:
+    log_to_stderr(settings.log, level=loglevel)
 
 
 WAKE = "edgefront.wake"

@@ -25,6 +25,7 @@ from sqlalchemy.exc import OperationalError, ProgrammingError
 from sqlalchemy.orm import Session
 
 from edgefront.core.common.errors import EdgefrontError, Unavailable
+from edgefront.core.common.logs import log_facts
 from edgefront.core.common.states import WorkKind
 from edgefront.core.services import tasks, work
 from edgefront.core.services.jobs.queries import jobs as job_queries
@@ -293,7 +294,7 @@ class Worker:
             fault = f"{held.attempts - 1} workers died during this work"
         else:
             try:
-                with self._extended(held):
+                with self._extended(held), log_facts(owner=held.owner, **{str(held.kind): held.subject}):
                     outcome = Outcome.MORE if kind.do(held) else Outcome.DONE
             except (Unavailable, OperationalError, ProgrammingError) as error:
                 with suppress(Unavailable), self.database.write() as session:

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from edgefront.api.http.credentials import CHECKED_S, ENROLMENT_PREFIX, Credential, Credentials
 from edgefront.api.http.root_path import own_path
 from edgefront.core.common.errors import EdgefrontError, Forbidden, Unauthenticated, Unavailable
+from edgefront.core.common.logs import add_log_facts
 from edgefront.core.common.states import KeyRole
 
 COOKIE = "edgefront_session"
@@ -40,7 +41,7 @@ PUBLIC = frozenset(
 )
 PUBLIC_BELOW = ("/static/", "/jobs/", "/trainings/", "/devices/")
 _NO_PAGES = ("/v1", "/static", "/metrics")
-_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _FOR_VIEWERS = frozenset({SESSION_PATH, "/v1/predictions", "/v1/models/import", "/v1/catalogue/describe"})
 """Paths whose unsafe methods viewers may use: computations that store nothing, and signing out."""
 
@@ -115,11 +116,12 @@ class Authenticate:
                 principal = credentials.last_known(credential) if path == METRICS_PATH else None
                 if principal is None:
                     raise
-        if credential.cookie and scope["method"] not in _SAFE_METHODS:
+        if credential.cookie and scope["method"] not in SAFE_METHODS:
             require_same_origin(headers, scope["scheme"])
-        if principal.role == KeyRole.VIEWER and scope["method"] not in _SAFE_METHODS and path not in _FOR_VIEWERS:
+        if principal.role == KeyRole.VIEWER and scope["method"] not in SAFE_METHODS and path not in _FOR_VIEWERS:
             raise Forbidden(f"{principal.name!r} has the role viewer, which may read but not change anything")
         state["principal"] = principal
+        add_log_facts(**({"device": principal.device_id} if principal.device_id else {"owner": principal.owner}))
 
 
 def is_public(method: str, path: str) -> bool:

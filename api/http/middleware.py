@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
+import uuid
 from typing import Any
 
 from sse_starlette.sse import SendTimeoutError
@@ -12,10 +14,13 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgefront.api.http import problems
-from edgefront.api.http.auth import ENROL_PATH, is_public
+from edgefront.api.http.auth import ENROL_PATH, SAFE_METHODS, is_public
 from edgefront.api.http.metrics import Metrics
 from edgefront.api.http.root_path import own_path
 from edgefront.core.common.errors import EdgefrontError, TooLarge
+from edgefront.core.common.logs import log_facts
+from edgefront.core.common.validation import printable
+from edgefront.core.services.access.keys import Principal
 
 PUBLIC_BYTES = 16 << 10
 """Maximum size of the body of a request without a key, bytes. A sign-in has some hundred bytes."""
@@ -25,6 +30,13 @@ ENROL_BYTES = 128 << 10
 IMPORT_PATH = "/v1/trainings/import"
 
 _log = logging.getLogger("edgefront.api")
+_access = logging.getLogger("edgefront.access")
+_audit = logging.getLogger("edgefront.audit")
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+"""Request ids that are taken over from the header X-Request-ID."""
+_POLLED = frozenset({"/v1/health", "/v1/ready", "/metrics"})
+"""Paths whose answers are logged at level DEBUG."""
 
 _HEADERS = (
     ("X-Content-Type-Options", "nosniff"),
@@ -45,6 +57,11 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        given = Headers(scope=scope).get("x-request-id", "")
+        with log_facts(request=given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex[:16]):
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = time.perf_counter()
         state: dict[str, Any] = scope.setdefault("state", {})
         started = False
@@ -60,6 +77,7 @@ class Guard:
                 route = str(getattr(scope.get("route"), "path_format", None) or "unmatched")
                 metrics: Metrics = scope["app"].state.context.metrics
                 metrics.answered(scope["method"], route, message["status"], max(0.0, seconds))
+                _log_answer(scope, message["status"], seconds, headers.get("location", ""))
             await send(message)
 
         try:
@@ -73,6 +91,16 @@ class Guard:
             response = problems.of_error(error) if isinstance(error, EdgefrontError) else problems.of_crash(error)
             if not started:
                 await response(scope, receive, watch)
+
+
+def _log_answer(scope: Scope, status: int, seconds: float, location: str) -> None:
+    """Logs an answer, and what a person has changed in the audit log as well."""
+    request = f"{scope['method']} {printable(scope['path'])}"
+    level = logging.DEBUG if own_path(scope) in _POLLED else logging.INFO
+    _access.log(level, "%s %d %.0f ms", request, status, 1000 * seconds)
+    principal: Principal | None = scope["state"].get("principal")
+    if principal is not None and principal.device_id is None and status < 400 and scope["method"] not in SAFE_METHODS:
+        _audit.info("%s (%s, %s) %s %s", principal.name, principal.key_id, principal.role, request, location)
 
 
 class BodyLimit:

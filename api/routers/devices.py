@@ -18,6 +18,7 @@ from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.parameters import Cursor, DeviceName, TokenId
 from edgefront.api.http.routes import JsonRoute
 from edgefront.core.common.addresses import is_local, is_loopback
+from edgefront.core.common.logs import add_log_facts
 from edgefront.core.schemas.service import (
     AddressView,
     AnchorView,
@@ -130,6 +131,7 @@ def reenrol_device(
         now = context.database.now(session)
         keys.require_valid_key(session, user, now)
         token, secret = devices.reenrolment_token(session, user, device, body, now)
+        add_log_facts(made=token.id)
         return devices.token_view(token, secret)
 
 
@@ -160,6 +162,7 @@ def create_enrolment_token(
         now = context.database.now(session)
         keys.require_valid_key(session, admin, now)
         token, secret = devices.create_enrolment_token(session, admin, request, now)
+        add_log_facts(made=token.id)
         return devices.token_view(token, secret)
 
 

@@ -15,6 +15,7 @@ from edgefront.api.http.credentials import Credential
 from edgefront.api.http.parameters import KeyId
 from edgefront.api.http.routes import JsonRoute
 from edgefront.core.common.errors import Forbidden
+from edgefront.core.common.logs import add_log_facts
 from edgefront.core.schemas.service import IdentifiedKind, IdentifierView, KeyRequest, KeyView, MeView, SessionRequest
 from edgefront.core.services.access import identifiers, keys
 from edgefront.core.services.access.keys import Principal
@@ -45,6 +46,7 @@ def create_key(
             now=now,
             expires_at=None if request.days is None else now + timedelta(days=request.days),
         )
+        add_log_facts(made=key.id)
         return keys.key_view(key, secret)
 
 

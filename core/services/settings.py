@@ -21,6 +21,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from edgefront.core.common.addresses import LOOPBACK, is_local
 from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.logs import LogFormat
 from edgefront.core.common.validation import existing, invalid_input
 
 PREFIX = "EDGEFRONT_"
@@ -181,6 +182,8 @@ class Settings(BaseSettings):
     """Data folder, which contains the SQLite file, the artifacts and the keys of the embedded service."""
     artifacts: Path | None = None
     """Folder of artifacts, shared by the API and all workers; `artifacts` in the data folder if absent."""
+    log: LogFormat = "text"
+    """Form of the log lines of the API, the workers and the supervisors of trainings."""
     database: DatabaseSettings = DatabaseSettings()
     broker: BrokerSettings = BrokerSettings()
     leases: LeaseSettings = LeaseSettings()
@@ -291,9 +294,8 @@ class Settings(BaseSettings):
 
 def _check_names() -> None:
     """Raises `InvalidInput` for a variable `EDGEFRONT_…` that nothing reads, with the nearest names that are read."""
-    groups = {name: field.annotation for name, field in Settings.model_fields.items() if name in _GROUPS}
     known = [_variable(name) for name in Settings.model_fields]
-    known += [_variable(name, setting) for name, group in groups.items() for setting in group.model_fields]
+    known += [_variable(name, setting) for name, group in _GROUPS.items() for setting in group.model_fields]
     known += [PREFIX + name for name in _READ_ELSEWHERE]
     for name in os.environ:
         is_ours = name.upper().startswith(PREFIX) and not _READ_BY_OTHERS.match(f"{name.upper()}={os.environ[name]}")
@@ -308,11 +310,11 @@ _READ_ELSEWHERE = (
 _READ_BY_OTHERS = re.compile(rf"{PREFIX}(PROXY_|TEST_|.*SERVICE_(HOST|PORT)|.*PORT_\d+_|.*PORT=\w+://)")
 """Variables of the proxy, of tests, and those that Kubernetes sets for services named `edgefront…`."""
 
-_GROUPS = tuple(
-    name
+_GROUPS: dict[str, type[_Group]] = {
+    name: field.annotation
     for name, field in Settings.model_fields.items()
     if isinstance(field.annotation, type) and issubclass(field.annotation, _Group)
-)
+}
 
 
 def _variable(*path: str) -> str:

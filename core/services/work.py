@@ -219,7 +219,7 @@ def queue_states(session: Session, now: datetime) -> list[QueueState]:
     """Returns the state of each queue of work."""
     served_at = {row.name: row.served_at for row in session.scalars(select(ServedQueue))}
     oldest = select(WorkItem.kind, func.min(WorkItem.requested_at)).where(_is_free(now)).group_by(WorkItem.kind)
-    requested_at = dict(session.execute(oldest).tuples())
+    requested_at = dict(session.execute(oldest).all())
     return [
         QueueState(
             queue.name,

@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from edgefront.core.common.errors import EdgefrontError, InvalidInput
+from edgefront.core.common.logs import log_to_stderr
 from edgefront.core.common.validation import invalid_input
 from edgefront.core.training.distributed import Ranks, joined
 from edgefront.core.training.evaluation.package import write_package
@@ -149,7 +150,7 @@ def main() -> None:
     """Entry point of the command."""
     if len(sys.argv) != 2:
         sys.exit("usage: python -m edgefront.core.training.run FOLDER")
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr()
     stop = threading.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: stop.set())

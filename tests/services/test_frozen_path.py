@@ -1,5 +1,5 @@
 """A seeded, simulated service, held against `tests/golden/launch_path.txt`: rows that each transaction changed, lists,
-charts and exports. `EDGEFRONT_TEST_UPDATE_GOLDEN=1 make test ARGS=tests/services/test_frozen_path.py` writes the file anew.
+charts and exports. `EDGEFRONT_TEST_UPDATE_GOLDEN=1 make test ARGS=tests/services/test_frozen_path.py` writes it anew.
 """
 
 from __future__ import annotations

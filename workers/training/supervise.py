@@ -17,6 +17,7 @@ _log = logging.getLogger("edgefront.supervise")
 
 def supervise(training_id: str, fence: int) -> None:
     """Supervises a claimed training in this process, with the settings of the environment."""
+    from edgefront.core.common.logs import log_facts, log_to_stderr
     from edgefront.core.services.settings import Settings
     from edgefront.core.services.trainings.claims import TrainingClaim
     from edgefront.core.store.database import Database
@@ -24,6 +25,7 @@ def supervise(training_id: str, fence: int) -> None:
     from edgefront.workers.training.supervisor import Supervisor
 
     settings = Settings()
+    log_to_stderr(settings.log)
 
     def send(task: str, arguments: dict[str, Any]) -> None:
         # Messages of the memory transport do not leave this process; the embedded worker polls.
@@ -41,7 +43,7 @@ def supervise(training_id: str, fence: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     try:
-        with present(settings.home, TrainingClaim(training_id, fence)):
+        with present(settings.home, TrainingClaim(training_id, fence)), log_facts(training=training_id):
             supervisor.run()
     finally:
         database.dispose()
@@ -56,8 +58,6 @@ def main() -> None:
     given = parser.parse_args()
     if os.fork():
         os._exit(0)  # before slow imports, because the parent waits for this exit
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
         supervise(given.training, given.fence)
     except Exception:

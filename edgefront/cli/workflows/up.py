@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from edgefront.cli.session import Session
 from edgefront.client.show.output import print_json
 from edgefront.core.common.errors import EdgefrontError
+from edgefront.core.common.logs import LogLines
 from edgefront.embedded.service import DEFAULT_PORT, DEVICE, EmbeddedService
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def log_to(path: Path, *, verbose: bool) -> Iterator[None]:
     """Writes the log to a rotating file, and warnings (with `verbose` all messages) also to standard error."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     to_file = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=2, encoding="utf-8")
-    to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    to_file.setFormatter(LogLines())
     to_terminal = logging.StreamHandler()
     to_terminal.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
     to_terminal.setLevel(logging.INFO if verbose else logging.WARNING)
