@@ -14,8 +14,8 @@ import logging
 import subprocess
 import threading
 from collections.abc import Callable
-from functools import partial
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from celery import Celery, bootsteps, signals

@@ -6,15 +6,15 @@ from databases import ON_BOTH
 from job_rows import candidates
 from simulated_agent import CLASS, SimulatedAgent, by_size, failing, principal
 from simulated_service import Service, advance_target, request
-from sqlalchemy import select
+from sqlalchemy import update
 
 from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.states import DeviceState
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES
 from edgefront.core.services.measuring import leases
-from edgefront.core.services.search.stalled import stalled
-from edgefront.core.store.tables import Launch
+from edgefront.core.store.tables import Device
 
 
 def test_some_baselines_may_fail(service: Service) -> None:
@@ -79,34 +79,27 @@ def test_one_target_may_fail_alone(service: Service) -> None:
 
 
 @ON_BOTH
-def test_a_revoked_device_fails_its_target_and_says_why(service: Service) -> None:
+def test_the_targets_of_a_revoked_device_wait_until_it_is_enrolled_again(service: Service) -> None:
     revoked, kept = SimulatedAgent(service.database), SimulatedAgent(service.database)
     job = service.submit(request(targets=[{"device": revoked.name}, {"device": kept.name}]))
-    paused = service.submit(request(targets=[{"device": revoked.name}]))
-    service.act("pause", paused.id)
     revoked.step(2)
     revoke(service, revoked)
-    with service.database.write() as session:
-        due = stalled(session, service.database.now(session))
-    assert due == [job.targets[0].id]
-    advance_target(service.database, due[0])
-    lost, going_on = service.get(job.id).targets
-    assert (lost.state, going_on.state) == ("failed", "baselines")
-    assert lost.note == (
-        f"The device {revoked.name!r} was revoked. Enrol it again, or choose another, and submit the job again."
+    for target in job.targets:
+        advance_target(service.database, target.id)
+    waiting, going_on = service.get(job.id).targets
+    assert (waiting.state, going_on.state) == ("baselines", "baselines")
+    assert waiting.note == (
+        f"The device {revoked.name!r} is revoked, and no other is online for device {revoked.name!r}. The device's "
+        "owner or an admin may enrol it again (`edgefront device reenrol`); or add a target on another device to the "
+        "job."
     )
-    with service.database.read() as session:
-        of_device = select(Launch.state).where(Launch.device_key == f"device:{revoked.device_id}")
-        assert set(session.scalars(of_device)) <= {"done", "cancelled"}
     service.run(kept)
+    assert [target.state for target in service.get(job.id).targets] == ["baselines", "finished"]
+    with service.database.write() as session:
+        session.execute(update(Device).where(Device.id == revoked.device_id).values(state=DeviceState.ACTIVE))
+    service.run(revoked)
+    assert [target.state for target in service.get(job.id).targets] == ["finished", "finished"]
     assert service.get(job.id).state == "finished"
-    assert service.get(job.id).reason == f"Failed on: {lost.name}."
-
-    assert service.get(paused.id).state == "paused"
-    service.act("resume", paused.id)
-    service.work()
-    assert service.get(paused.id).state == "failed"
-    assert "was revoked" in (service.get(paused.id).reason or "")
 
 
 def test_a_class_whose_last_device_is_revoked_waits_for_a_new_one(service: Service) -> None:

@@ -198,14 +198,14 @@ def note(
     device: str,
     online: int,
     facts: Sequence[Document],
-    blocked_device: tuple[str, bool] | None = None,
+    blocked_device: tuple[str, str] | None = None,
     unserved: str = "",
 ) -> str:
     """Returns a note for users: why the target ended, that the job is paused, or that no online agent can measure.
 
     `online` is the number of online devices of the target, and `facts` are what their agents report; empty if not
-    queried. `blocked_device` is the name of a device that is in quarantine (True) or draining (False), from
-    `job_queries.blocked_devices`. `unserved` says that no worker serves the queues of work.
+    queried. `blocked_device` is the name of a device and what blocks it, from `job_queries.blocked_devices`.
+    `unserved` says that no worker serves the queues of work.
     """
     parts = [target.note] if target.note else []
     if target.state in ACTIVE_TARGETS:
@@ -214,17 +214,23 @@ def note(
         if job.state == JobState.PAUSED:
             parts.append("Paused.")
         elif online == 0 and blocked_device is not None:
-            name, in_quarantine = blocked_device
-            state, remedy = ("in quarantine", "trust it again") if in_quarantine else ("draining", "activate it")
+            name, state = blocked_device
             parts.append(
                 f"The device {name!r} is {state}, and no other is online for {_kind(target)} {device!r}. "
-                f"The device's owner or an admin may {remedy}."
+                f"The device's owner or an admin may {_REMEDIES[state]}."
             )
         elif online == 0:
             parts.append(f"The target waits, because no agent is online for {_kind(target)} {device!r}.")
         elif facts:
             parts.append(_unsupported_note(target, device, facts))
     return " ".join(text for text in parts if text)
+
+
+_REMEDIES = {
+    "in quarantine": "trust it again",
+    "draining": "activate it",
+    "revoked": "enrol it again (`edgefront device reenrol`); or add a target on another device to the job",
+}
 
 
 def added_note(session: Session, request: JobRequest, target: Target) -> str:

@@ -80,11 +80,6 @@ def advance(session: Session, target_id: str, now: datetime) -> Step:
     target, job = row
     request, limits = JOB_REQUEST.read(job.request), LIMITS.read(target.limits)
     protocol = PROTOCOL.read(target.protocol)
-    revoked = job_queries.revoked_device(session, target.device_key)
-    if revoked is not None:
-        note = f"The device {revoked!r} was revoked. Enrol it again, or choose another, and submit the job again."
-        end_target(session, target, TargetState.FAILED, note, now)
-        return WAIT
     if target.started_at is not None and is_ahead(target.started_at, now):
         target.started_at = now  # the clock was set back, so the job's minutes start again
     if progress.out_of_time(session, request, target, now):

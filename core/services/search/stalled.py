@@ -51,8 +51,8 @@ def stalled(session: Session, now: datetime) -> list[str]:
         for target, job in active
         if _must_end(target, read[job.id], began.get((job.id, target.device_key)), now)
     ]
-    stranded, unfinished = job_queries.targets_without_device(session), job_queries.unfinished_targets(session)
-    return list(dict.fromkeys(job_queries.idle_targets(session) + stranded + unfinished + ending))
+    unfinished = job_queries.unfinished_targets(session)
+    return list(dict.fromkeys(job_queries.idle_targets(session) + unfinished + ending))
 
 
 def _must_end(target: Target, request: JobRequest | None, began: datetime | None, now: datetime) -> bool:

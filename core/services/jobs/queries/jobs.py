@@ -24,7 +24,7 @@ from edgefront.core.common.states import (
     TargetState,
     WorkKind,
 )
-from edgefront.core.services.fleet.device_keys import DEVICE, ids_and_classes, key_of_class, key_of_device, parsed
+from edgefront.core.services.fleet.device_keys import ids_and_classes, key_of_class, key_of_device, parsed
 from edgefront.core.store.sql import Document, Items, PreparedStatement, any_of, texts
 from edgefront.core.store.tables import (
     Candidate,
@@ -164,20 +164,6 @@ def _has_work() -> ColumnElement[bool]:
     return select(WorkItem.subject).where(WorkItem.subject == Target.id, WorkItem.kind.in_(steps)).exists()
 
 
-def targets_without_device(session: Session) -> list[str]:
-    """Returns active targets of running jobs whose device was revoked."""
-    revoked = _active.join(Device, Target.device_key == DEVICE + Device.id).where(Device.state == DeviceState.REVOKED)
-    return list(session.scalars(revoked))
-
-
-def revoked_device(session: Session, device_key: str) -> str | None:
-    """Returns the name of the revoked device with this key; None for a class, or if the device is not revoked."""
-    kind, device_id = parsed(device_key)
-    if kind != "device":
-        return None
-    return session.scalar(select(Device.name).where(Device.id == device_id, Device.state == DeviceState.REVOKED))
-
-
 def active_targets(session: Session) -> list[tuple[Target, Job]]:
     """Returns active targets of running jobs, each with its job."""
     return [(target, job) for target, job in session.execute(_active.with_only_columns(Target, Job))]
@@ -231,12 +217,19 @@ def facts_seen(session: Session, device_keys: Sequence[str], since: datetime) ->
     return {key: [row.facts for row in rows] for key, rows in found.items()}
 
 
-def blocked_devices(session: Session, device_keys: Sequence[str]) -> dict[str, tuple[str, bool]]:
-    """Device key → (name, True) of a device in quarantine, or (name, False) of a draining device, if there is one."""
-    is_blocked = or_(Device.quarantine.is_not(None), Device.state == DeviceState.DRAINING)
-    columns = (Device.name, Device.quarantine)
-    found = _devices(session, device_keys, columns, is_blocked, Device.state != DeviceState.REVOKED)
-    return {key: (rows[0].name, rows[0].quarantine is not None) for key, rows in found.items() if rows}
+def blocked_devices(session: Session, device_keys: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Device key → (name, what blocks it: `in quarantine`, `draining` or `revoked`) of a device that gets no launches,
+    if there is one. Of a class, a revoked device blocks nothing.
+    """
+    is_blocked = or_(Device.quarantine.is_not(None), Device.state.in_((DeviceState.DRAINING, DeviceState.REVOKED)))
+    blocked = {}
+    for key, rows in _devices(session, device_keys, (Device.name, Device.quarantine, Device.state), is_blocked).items():
+        for row in rows:
+            is_revoked = row.state == DeviceState.REVOKED
+            if key == key_of_device(row.id) or not is_revoked:
+                blocked[key] = row.name, "revoked" if is_revoked else "in quarantine" if row.quarantine else "draining"
+                break
+    return blocked
 
 
 def devices_of(session: Session, device_key: str) -> list[Device]:
