@@ -102,7 +102,13 @@ def make_engine(url: URL, *, pool_size: int, migrating: bool = False) -> Engine:
     else:
         common |= {"pool_size": pool_size, "max_overflow": 16, "pool_timeout": BUSY_TIMEOUT_S}
     if url.get_backend_name() == "postgresql":
-        arguments = {"connect_timeout": 5, "keepalives_idle": 30, "keepalives_interval": 5, "keepalives_count": 3}
+        arguments = {
+            "connect_timeout": 5,
+            "keepalives_idle": 30,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "client_encoding": "utf8",  # also where the database has another encoding, which `migrate` refuses
+        }
         engine = create_engine(url, connect_args=arguments, **common)
         _watch_connections(engine)
         return engine
@@ -315,7 +321,8 @@ class Database:
     def migrate(self) -> None:
         """Upgrades the schema to this release. Of several concurrent callers, one migrates and the others wait.
 
-        Raises `Conflict`, without any change, for a database of another release.
+        Raises, without any change, `Conflict` for a database of another release and `InvalidInput` for one that is not
+        in UTF-8.
         """
         config = _alembic()
         engine = make_engine(self.url, pool_size=1, migrating=True).execution_options(**{WRITE: True})
@@ -327,6 +334,14 @@ class Database:
                 connection.begin(),
             ):
                 if not self.sqlite:
+                    encoding = connection.scalar(text("SHOW server_encoding"))
+                    if encoding != "UTF8":
+                        raise InvalidInput(
+                            f"database.url: the database has the encoding {encoding}, and must have UTF8: create it "
+                            "with `CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0`",
+                            field="database.url",
+                            allowed="a database with the encoding UTF8",
+                        )
                     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK})
                 _check_revision(connection)
                 config.attributes["connection"] = connection

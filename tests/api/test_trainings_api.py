@@ -24,9 +24,11 @@ from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer, Tokenizer
 from edgefront.core.schemas.messages import Event
 from edgefront.core.schemas.trainings import MetricPage, TrainingPage, TrainingView
 from edgefront.core.services.trainings.claims import TrainingClaim
+from edgefront.core.services.trainings.folder import training_folder
 from edgefront.core.store.tables import Target, Training
 from edgefront.core.training.evaluation.package import write_package
 from edgefront.core.training.recipes.catalogue import recipes as all_recipes
+from edgefront.core.training.run_folder import RESULT
 from edgefront.workers.training.supervisor import Supervisor
 
 OVERRIDES = {"title": "", "steps": 5, "checkpoint_every": 2, "segment": 8, "schedule": {"warmup": 0}}
@@ -66,6 +68,8 @@ def test_submit_train_follow_and_download(service: Service, client: httpx.Client
     assert client.get(f"{path}/files").json() == []
     assert client.get(f"{path}/log").text == ""
     assert "has no result yet" in problem(client.get(f"{path}/archive"), 409)["detail"]
+    longer = problem(client.post("/v1/trainings", json=training(budget={"steps": 3000})), 422)
+    assert longer["detail"].startswith("budget.steps 3,000 is above the 5 steps of the recipe")
 
     train(service)
     done = TrainingView.model_validate_json(client.get(path).content)
@@ -203,6 +207,14 @@ def test_a_trained_model_is_downloaded_as_one_file(service: Service, client: htt
     refused = problem(client.get(f"{path}/model", params={"format": "gguf"}), 409)
     assert "has no result yet" in refused["detail"]
     train(service)
+    result = training_folder(service.settings, made) / RESULT
+    result.rename(result.with_name("away"))
+    for lost in ("archive", "model?format=gguf"):  # a database restored without its artifacts
+        assert (
+            "is done, but its result is not in the service's folder"
+            in problem(client.get(f"{path}/{lost}"), 409)["detail"]
+        )
+    result.with_name("away").rename(result)
     trained_in_earnest(service, made)
     formats = client.get(path).json()["formats"]
     assert {"gguf", "transformers", "onnx", "onnx-decode", "safetensors"} <= set(formats)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import uuid
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -12,11 +13,11 @@ import pytest
 from alembic import command
 from alembic.config import Config
 from concurrency import at_once
-from databases import ON_BOTH
-from sqlalchemy import Enum, String, inspect, literal, text, update
+from databases import ON_BOTH, PostgresServer
+from sqlalchemy import URL, Enum, String, inspect, literal, text, update
 from sqlalchemy.exc import IntegrityError
 
-from edgefront.core.common.errors import Conflict, Unavailable
+from edgefront.core.common.errors import Conflict, InvalidInput, Unavailable
 from edgefront.core.store.database import MIGRATIONS, Database
 from edgefront.core.store.tables import Base, Device
 
@@ -98,3 +99,18 @@ def test_several_may_start_at_once(
     database = open_database(url)
     at_once(*[database.migrate] * 4)
     database.check_schema()
+
+
+def test_a_database_that_is_not_in_utf_8_is_refused_by_name(
+    postgres_server: URL, open_database: Callable[..., Database]
+) -> None:
+    server, name = PostgresServer(postgres_server), f"edgefront_test_{uuid.uuid4().hex[:12]}"
+    with server.connect() as connection:
+        connection.execute(f"CREATE DATABASE \"{name}\" ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0".encode())
+    try:
+        database = open_database(server.url_of(name).replace("postgresql+psycopg://", "postgres://"))
+        with pytest.raises(InvalidInput, match="the encoding SQL_ASCII, and must have UTF8"):
+            database.migrate()
+        database.dispose()
+    finally:
+        server.drop(name)

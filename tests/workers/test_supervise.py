@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,7 +19,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.common.errors import Unavailable
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings.claims import TrainingClaim
-from edgefront.core.services.trainings.folder import tail
+from edgefront.core.services.trainings.folder import checkpoints_in, tail, training_folder
 from edgefront.core.store.database import Database
 from edgefront.core.training.run_folder import SPEC, RunSpec
 from edgefront.workers.sweep import sweep_once
@@ -335,6 +336,21 @@ def test_a_log_with_zeros_in_it_can_be_shown_and_its_lines_end_at_a_line_feed_al
     assert tail(log, 5) == "before the power went\ufffd\ufffd\n"
     log.write_bytes("first\n 10 %\r 20 %\u2028 30 %\nlast\n".encode())
     assert tail(log, 2) == " 10 %\r 20 %\u2028 30 %\nlast\n"
+
+
+def test_a_training_that_has_lost_its_checkpoint_says_that_it_begins_again(pool: Pool) -> None:
+    training = pool.submit("wait 2")
+    assert pool.start() == 1
+    pool.until(lambda: pool.get(training).checkpoint)
+    assert stop_all(pool.settings.home, 20)
+    for folder in checkpoints_in(training_folder(pool.settings, training)).values():
+        shutil.rmtree(folder)  # the database was restored without the artifacts
+    assert pool.start() == 1
+    pool.until(lambda: any(event.kind == "note" for event in pool.events(training)))
+    (said,) = [event.data["note"] for event in pool.events(training) if event.kind == "note"]
+    assert said.startswith("Its checkpoint of step ")
+    assert said.endswith(": the training begins again.")
+    assert stop_all(pool.settings.home, 20)
 
 
 # Detached ------------------------------------------------------------------------------------------------------------

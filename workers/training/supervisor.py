@@ -130,6 +130,11 @@ class Supervisor:
             return training, vocabulary_of_start(session, training)
 
         training, start_vocab_size = self._write(read)
+        note = ""
+        if training.checkpoint and not checkpoints_in(self._folder):
+            note = (
+                f"Its checkpoint of step {training.checkpoint:,} is not in {self._folder}: the training begins again."
+            )
         recipe, is_model = training.recipe or {}, training.kind == TrainingKind.TRAINING
         level = recipe.get("level") if is_model and not requested_dataset(training) else None  # searched as in the plan
         data, manifest = self._data(training.dataset or "", training.dataset_digest, level, lock)
@@ -171,7 +176,7 @@ class Supervisor:
         # is counted rather than one too few.
         self._extend(
             lambda session, now: training_claims.start(
-                session, self._id, self._fence, architecture or None, manifest.digest, now, self._config.ttl_s
+                session, self._id, self._fence, architecture or None, manifest.digest, now, self._config.ttl_s, note
             )
         )
         _log.info("starting %s", " ".join(command))

@@ -161,11 +161,14 @@ def start(
     dataset_digest: str,
     now: datetime,
     ttl_s: float,
+    note: str = "",
 ) -> None:
     """Marks the run as started: a later crash is charged as an attempt. `trained`: the trained architecture."""
     training = lock_claimed(session, training_id, fence)
     training.dataset_digest = dataset_digest
-    training.note = ""  # the note said what the training waited for
+    training.note = note  # the former note said what the training waited for
+    if note:
+        event_log.append(session, training.id, [Entry(TrainingEventKind.NOTE, {"note": note})], now)
     training.running_since = now
     training.lease_expires_at = now + timedelta(seconds=ttl_s)
     training.trained = None if trained is None else dict(trained)

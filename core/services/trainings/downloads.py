@@ -67,6 +67,7 @@ class TrainingFiles:
 
     training_id: str
     folder: Path
+    state: TrainingState
 
     def listed(self) -> list[TrainingFile]:
         """Lists the files of the training's result, of the newest checkpoint, and of the logs for TensorBoard."""
@@ -103,7 +104,7 @@ class TrainingFiles:
         """
         listed = [file for file in self.listed() if file.path.startswith(f"{RESULT}/")]
         if not listed:
-            raise Conflict(f"training {self.training_id} has no result yet; wait until it is done")
+            raise _no_result(self.training_id, self.state)
         return zipped(
             Member(self.training_id + file.path.removeprefix(RESULT), file.size, file.modified_at, self._chunks(file))
             for file in listed
@@ -127,8 +128,16 @@ class TrainingFiles:
 def files_of(database: Database, principal: Principal, training_id: str, settings: Settings) -> TrainingFiles:
     """Returns the downloadable files of a training. `NotFound` for an unknown training or another owner's training."""
     with database.read() as session:
-        training_of(session, principal, training_id)
-    return TrainingFiles(training_id, training_folder(settings, training_id))
+        state = training_of(session, principal, training_id).state
+    return TrainingFiles(training_id, training_folder(settings, training_id), state)
+
+
+def _no_result(training_id: str, state: TrainingState) -> Conflict:
+    if state == TrainingState.DONE:
+        what = f"done, but its result is not in the service's folder of artifacts: restore {training_id} from a backup"
+    else:
+        what = f"{state} and has no result yet; wait until it is done"
+    return Conflict(f"training {training_id} is {what}", state=state)
 
 
 _EARLIEST = (1980, 1, 1, 0, 0, 0)  # the earliest date of the zip format
@@ -214,8 +223,7 @@ def trained_model(
     try:
         sha256 = hashed(files.folder / WEIGHTS)[1]
     except FileNotFoundError:
-        message = f"training {training_id} is {training_state} and has no result yet"
-        raise Conflict(message, state=training_state) from None
+        raise _no_result(training_id, training_state) from None
     architecture = Architecture.parse(trained)
     if measured is not None and architecture.output.kind == "tokens":
         logits = logits or as_measured(format_, "float32", measured.logits)[1]

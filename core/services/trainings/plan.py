@@ -130,6 +130,14 @@ def plan_for(request: TrainingRequest, selection: Selection, settings: Settings)
     recovery = RECOVERY if request.inherit else None
     name = request.recipe or recovery or default_recipe(subject.architecture for subject in subjects)
     recipe = resolved_recipe(name, request.overrides)
+    if (request.budget.steps or 0) > recipe.steps:
+        raise InvalidInput(
+            f"budget.steps {request.budget.steps:,} is above the {recipe.steps:,} steps of the recipe {recipe.name}; "
+            f"override those to train longer (--set steps={request.budget.steps})",
+            field="budget.steps",
+            value=request.budget.steps,
+            allowed=f"1 to {recipe.steps}",
+        )
     dataset = request.dataset or recipe.dataset
     if dataset is None:
         raise InvalidInput(
