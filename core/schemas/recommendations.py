@@ -85,6 +85,8 @@ class RecommendationView(View):
     data."""
     recommended: CandidateView | None = None
     baseline: CandidateView | None = None
+    surest: CandidateView | None = None
+    """The best model whose limited figures are within the limits for sure; None if no model's are."""
     own_model: bool = False
     """Whether `baseline` is the model that the job starts from (`space.model`), within the limits or not."""
     inherit: Identifier | None = None
@@ -144,6 +146,10 @@ class ChoiceView(View):
     target: str
     candidate: CandidateView
 
+    @property
+    def name(self) -> str:
+        return f"{self.model} in {self.weights} with {self.runtime}"
+
 
 class OtherChoiceView(View):
     """Another combination of model, format and runtime within the limits."""
@@ -188,6 +194,8 @@ class ChoicesView(View):
     measured: str
     """Explanation of the figures."""
     recommended: ChoiceView | None = None
+    surest: ChoiceView | None = None
+    """The best combination whose limited figures are within the limits for sure; None if no combination's are."""
     runners_up: tuple[OtherChoiceView, ...] = ()
     frontier: tuple[ChoiceView, ...] = ()
     """Frontier by descending score; the objectives are score, bits per weight, latency and peak memory."""

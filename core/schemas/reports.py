@@ -72,10 +72,10 @@ class Report(View):
         each: list[CandidateView | None] = [candidate for _, candidate in self.recommended]
         for target in self.targets:
             view = target.recommendation
-            each += [view.baseline, *(other.candidate for other in view.runners_up), view.nearest]
+            each += [view.baseline, view.surest, *(other.candidate for other in view.runners_up), view.nearest]
             each += [*target.frontier.points, *target.frontier.baseline]
         for answer in () if self.choices is None else self.choices.every:
             others = [other.choice for other in answer.runners_up]
-            nearest = [] if answer.nearest is None else [answer.nearest]
-            each += [choice.candidate for choice in (*others, *answer.frontier, *nearest)]
+            beside = [choice for choice in (answer.surest, answer.nearest) if choice is not None]
+            each += [choice.candidate for choice in (*others, *answer.frontier, *beside)]
         return tuple({candidate.id: candidate for candidate in each if candidate is not None}.values())

@@ -103,6 +103,7 @@ def test_a_job_becomes_a_folder(running: Running, tmp_path: Path) -> None:
     assert set(re.findall(r'xlink:href="(.)', html)) <= {"#"}
     commands = (out / "commands.txt").read_text(encoding="utf-8")
     assert "\nedgefront report verify report.json\n" in commands
+    assert f" --launches {view.recommended.launches}\n" in commands
 
     again = running.command("report write", running.job.id, "-o", str(out), code=exits.REFUSED)
     assert "is not empty: write into it with --force" in again.stderr

@@ -72,6 +72,24 @@ def test_the_best_within_the_limits_beside_the_largest_stock_model_within_them()
     assert answer.moves == ()
 
 
+def test_the_surest_is_the_answer_among_those_that_are_within_for_sure() -> None:
+    stock = option("stock", 34.0, 20.0, stock=True)
+    near = option("near", 28.0, 49.0, half_width_ms=2.0)
+    sure = replace(option("sure", 30.0), conditions="measured with 2 threads (idle)")
+    answer = recommend([near, sure, stock], LIMITS, "quality_law")
+    assert (answer.best, answer.surest) == (near, sure)
+    told = "Surely within: 5 layers × 320, predicted perplexity 30.0 ± 0.6, 40.0 ± 0.4 ms, 200.0 ± 1.0 MB"
+    assert answer.sentence.endswith(f"{told}, measured with 2 threads.")
+    # One that is not better than the stock model for sure gives way to it here, too.
+    alike = recommend([near, option("sure", 33.8), stock], LIMITS, "quality_law")
+    assert alike.surest is stock
+    assert "Surely within: the baseline with 4 layers, predicted perplexity 34.0 ± 0.7, 20.0" in alike.sentence
+    alone = recommend([near], LIMITS, "quality_law")
+    assert alone.surest is None
+    assert alone.sentence.endswith("No measured model is surely within.")
+    assert "urely" not in recommend([near, sure], OptionLimits(), "quality_law").sentence
+
+
 def test_a_predicted_perplexity_says_once_what_it_is_of() -> None:
     best, stock = option("best", 30.0), option("stock", 34.0, 45.0, stock=True)
 

@@ -93,7 +93,12 @@ def test_the_highest_score_within_limits_over_all_formats(service: Service, boar
     assert better_on(job, best, 40.0, 1500.0) == []
     assert best.model in view.sentence
     assert "HellaSwag" in view.sentence
-    assert re.search(r"which has \d+ of \d+ (such|base) models", view.sentence)
+    assert "measured with 1 thread in one launch, " in view.sentence
+    counted = re.search(r"of (\d+) models that fit the question (\d+) have this score, (\d+) could not", view.sentence)
+    assert counted is not None
+    fit, scored, unscored = map(int, counted.groups())
+    assert (fit, unscored) == (scored + unscored, len(view.unscored))
+    assert (view.surest, "urely within" in view.sentence) == (best, False)
     told = {target.id: target.answer for target in job.targets if target.answer}
     time = f"{Estimate.plus_minus(best.candidate.token_ms, best.candidate.token_half_width_ms)} ms a token"
     assert told.pop(best.target_id) == f"{best.model} {best.weights}, {time}, HellaSwag {best.score:g}"
@@ -224,7 +229,36 @@ def test_bits_and_models_are_never_compared_as_if_formats_cost_nothing(service: 
     assert view.nearest is not None
     assert [move.limit for move in view.moves] == ["token_ms"]
     assert "Nothing that was measured is within" in view.sentence
+    assert f"The nearest, {view.nearest.name}, takes" in view.sentence
+    assert f"raise the further-token limit to {view.moves[0].to:g} ms." in view.sentence
+    assert "What else may fit: more threads (--threads 4), a part of a pretrained model" in view.sentence
+    assert view.sentence.endswith("could not be compared.")
     assert view.commands == ()
+
+
+def test_the_surest_stands_beside_the_best_that_one_launch_put_at_the_limit(
+    service: Service, board: SimulatedAgent
+) -> None:
+    job = service.finish(board, asked({"token_ms": 60.0}))
+    best = service.chosen(job).recommended
+    assert best is not None
+    assert best.candidate.token_ms is not None
+    view = service.chosen(job, Limits(token_ms=1.001 * best.candidate.token_ms))
+    assert view.recommended == best
+    assert view.standings[best.candidate.id]["token_ms"] == "at the limit"
+    surest = view.surest
+    assert surest is not None
+    sure = [
+        choice
+        for choice in (*view.frontier, *view.others, *(other.choice for other in view.runners_up))
+        if view.standings[choice.candidate.id]["token_ms"] == "within"
+    ]
+    assert (surest.score, surest.bits) == max((choice.score, choice.bits) for choice in sure)
+    time = Estimate.plus_minus(surest.candidate.token_ms or 0, surest.candidate.token_half_width_ms)
+    assert f"Surely within: {surest.name}, {surest.score:g}, {time} ms a further token." in view.sentence
+    none = service.chosen(job, Limits(token_ms=1.001 * min(choice.candidate.token_ms or 0 for choice in sure)))
+    assert none.surest is None
+    assert "No measured model is surely within." in none.sentence
 
 
 def test_a_time_that_a_target_does_not_measure_cannot_be_limited(service: Service) -> None:

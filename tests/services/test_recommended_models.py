@@ -77,7 +77,7 @@ def test_the_best_measured_model_within_the_limits(service: Service, agent: Simu
     assert view.recommended.predicted is not None
     assert view.recommended.predicted.perplexity == pytest.approx(math.exp(-view.recommended.proxy))
     assert view.perplexity_of.startswith("perplexity by that of gpt2-small, your own data")
-    assert view.sentence.startswith("Within 1.34 ms and 36 MB, measured with 1 thread: ")
+    assert view.sentence.startswith("Within 1.34 ms and 36 MB, measured with 1 thread in one launch: ")
     assert view.standings[view.recommended.id]["memory_mb"] in ("within", "probably within", "at the limit")
     assert "predicted perplexity" in view.sentence, "against the stock model"
     assert len(view.runners_up) == 3

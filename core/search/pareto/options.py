@@ -157,6 +157,10 @@ class OptionLimits:
             if (figure := option.figure(name)) is not None
         }
 
+    def surely_met(self, option: Option) -> bool:
+        """Whether the interval of each limited figure lies within the limit."""
+        return all(stand == "within" for stand in self.standings(option).values())
+
     def violation(self, option: Option) -> float:
         """Constraint violation: the sum of ln(value / limit) over the exceeded limits; 0 within all limits."""
         return sum(max(0.0, math.log(option.value(name) / limit)) for name, limit in self.given.items())

@@ -46,6 +46,8 @@ class Recommendation:
     best: Option | None = None
     baseline: Option | None = None
     """The largest stock model within the limits."""
+    surest: Option | None = None
+    """The best option that is within the limits for sure; None if there is none."""
     runners_up: tuple[tuple[Option, str], ...] = ()
     """Alternatives, each with a description of the differences from the best model."""
     nearest: Option | None = None
@@ -80,6 +82,8 @@ def recommend(
         return Recommendation("Nothing has been measured yet.", by)
     if best is None:
         return _nothing_fits(options, limits, by)
+    surely = [option for option in options if limits.surely_met(option)]
+    surest = best if limits.surely_met(best) else _ranked(surely, limits, proxy, own, ratio, dominance)[2]
     others = [option for option in searched if option is not best]
     traded = tuple(
         (option, sentences.trade(option, best, limits, proxy, ratio)) for option in runners_up(best, others, RUNNERS_UP)
@@ -93,8 +97,8 @@ def recommend(
         sentence = sentences.cut(best, baseline, limits)
     else:
         sentence = sentences.better(best, baseline, limits, proxy, own, ratio)
-    sentence += sentences.unmeasured(deeper)
-    return Recommendation(sentence, by, sentences.short(best, baseline, own, ratio), best, baseline, traded)
+    sentence += sentences.unmeasured(deeper) + sentences.surely_within(best, surest, limits)
+    return Recommendation(sentence, by, sentences.short(best, baseline, own, ratio), best, baseline, surest, traded)
 
 
 def _ranked(

@@ -30,7 +30,7 @@ def trade(option: Option, other: Option, limits: OptionLimits, proxy: str, ratio
 def published_trade(option: Option, best: Option, limits: OptionLimits, benchmark: str) -> str:
     """Describes the differences of a published model from the best published model."""
     difference = option.score - best.score
-    if option.name == best.name:
+    if option.digest == best.digest:
         quality = "the same model"
         if option.bits != best.bits:
             quality += f" in {option.bits} bits a weight, whose loss of quality is not known"
@@ -142,6 +142,18 @@ def _stock(best: Option, limits: OptionLimits, own: bool) -> str:
     return f"{_begin(best, limits)}, {model} is the answer"
 
 
+def surely_within(best: Option, surest: Option | None, limits: OptionLimits, name: str = "") -> str:
+    """Names the best option that is within the limits for sure (as `name`, if given); empty if that is `best`."""
+    if surest is best:
+        return ""
+    if surest is None:
+        return " No measured model is surely within."
+    figures = ", ".join(f"{surest.figure(limit)} {UNITS[limit]}" for limit in limits.given)
+    conditions = "" if surest.conditions == best.conditions else f", {surest.conditions.partition(' (')[0]}"
+    name = name or f"{'the baseline with ' if surest.stock else ''}{_reaches(surest)}"
+    return f" Surely within: {name}, {figures}{conditions}."
+
+
 def unmeasured(deeper: str) -> str:
     """The sentence that the unmeasured stock model with the name `deeper` is predicted to be within the limits."""
     return f" The baseline with {deeper}, not measured, is predicted to be within them." if deeper else ""
@@ -171,8 +183,8 @@ def nothing_fits(
     raised = [f"the {NAMES[move.limit]} limit to {plain(move.to)} {units.get(move.limit, 'ms')}" for move in moves]
     words = _listed(raised, "and" if together else "or")
     takes = _listed([*figures, f"{nearest.memory.value / MB:.1f} MB"], "and")
-    hint = _unit(options, limits)
-    return f"Nothing that was measured is within {limits}. The nearest takes {takes}: raise {words}.{hint}"
+    named = f"The nearest, {nearest.name}, takes {takes}: raise {words}.{_unit(options, limits)}"
+    return f"Nothing that was measured is within {limits}. {named}"
 
 
 def _listed(words: Sequence[str], last: str) -> str:

@@ -89,7 +89,8 @@ def _commands(report: Report) -> Iterator[tuple[str, str]]:
         suffix = f", {target.name}" if several else ""
         verify = ["edgefront", "report", "verify", REPORT, *(["--target", target.name] if several else [])]
         yield f"measure the recommended model again and compare{suffix}", shlex.join(verify)
-        yield f"measure it alone{suffix}", measure_command(model_file(candidate.digest), target.protocol)
+        alone = measure_command(model_file(candidate.digest), target.protocol)
+        yield f"measure it alone{suffix}", f"{alone} --launches {candidate.launches}"
     yield "search again, on devices of the same names", f"edgefront job submit {JOB} --watch"
     for each in report.targets:
         suffix = f", {each.recommendation.target}" if several else ""

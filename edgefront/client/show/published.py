@@ -187,14 +187,14 @@ def choices_table(
             *(measured[figure] for figure in figures),
             megabytes(candidate.memory_bytes),
             *([standing_in_words(standings.get(candidate.id))] if "limits" in columns else []),
-            style={"recommended": "bold", "frontier": "dim"}.get(name),
+            style={"recommended": "bold", "surely within": "bold", "frontier": "dim"}.get(name),
         )
     return table
 
 
 def choice_rows(view: ChoicesView) -> list[tuple[str, ChoiceView]]:
     """Returns pairs: the first role of a choice (model, format and runtime) in the recommendation, and the choice."""
-    named = [("recommended", view.recommended)]
+    named = [("recommended", view.recommended), ("surely within", view.surest)]
     named += [("runner-up", other.choice) for other in view.runners_up]
     named += [("frontier", choice) for choice in view.frontier] + [("nearest", view.nearest)]
     rows: dict[str, tuple[str, ChoiceView]] = {}

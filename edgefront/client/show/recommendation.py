@@ -135,14 +135,17 @@ def recommendation_table(view: RecommendationView, protocol: MeasurementProtocol
 
 
 def _rows(view: RecommendationView, runners_up: Sequence[RunnerUpView]) -> list[tuple[str, CandidateView]]:
-    """Returns pairs: a model's role in the recommendation, and the model."""
+    """Returns pairs: a model's first role in the recommendation, and the model."""
     measured_once = view.recommended is not None and view.recommended.launches < 2
     rows = [("provisional" if measured_once else "recommended", view.recommended)]
-    if view.baseline != view.recommended:
-        rows.append(("my model" if view.own_model else "baseline", view.baseline))
+    rows += [("my model" if view.own_model else "baseline", view.baseline), ("surely within", view.surest)]
     rows += [("runner-up", runner_up.candidate) for runner_up in runners_up]
     rows.append(("nearest", view.nearest))
-    return [(name, candidate) for name, candidate in rows if candidate is not None]
+    first: dict[str, tuple[str, CandidateView]] = {}
+    for name, candidate in rows:
+        if candidate is not None:
+            first.setdefault(candidate.id, (name, candidate))
+    return list(first.values())
 
 
 def models_table(

@@ -38,15 +38,16 @@ from edgefront.core.schemas.recommendations import (
 )
 from edgefront.core.search.pareto import recommendation, sentences
 from edgefront.core.search.pareto.frontier import Dominance
-from edgefront.core.search.pareto.options import MEMORY_SPREAD, Estimate, Option, OptionLimits
+from edgefront.core.search.pareto.options import Estimate, Option, OptionLimits
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
 from edgefront.core.services.jobs.answers.candidates import candidate_view
 from edgefront.core.services.jobs.answers.measured_models import (
     MAX_NEAR,
     check_times_measured,
-    conditions_of,
     near_in_words,
+    option_of,
+    other_ways,
     time_of,
 )
 from edgefront.core.services.jobs.incumbents import grouped_by_answer
@@ -54,6 +55,7 @@ from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.spaces import filter_of, space_of
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
+from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Job, Target
 
 MEASURED = (
@@ -92,6 +94,8 @@ class AnswerInputs:
     """Models just beyond the limits, the nearest first."""
     deleted: tuple[str, ...]
     """Names of measured models that this release's catalogue does not contain."""
+    devices: tuple[Document, ...]
+    """Facts of the targets' devices."""
 
     def view(self) -> ChoicesView:
         """Computes the answer from these inputs, without a database session."""
@@ -101,31 +105,40 @@ class AnswerInputs:
         within = [option for option in options if limits.violation(option) == 0]
         order = recommendation.rank_published(within)
         best = order[0] if order else None
+        surest = next((option for option in order if limits.surely_met(option)), None)
         others = recommendation.runners_up(best, order[1:], recommendation.PUBLISHED_RUNNERS_UP) if best else ()
         frontier = recommendation.published_frontier(order, Dominance(self.request.epsilon))
         named = {option.id for option in (best, *others, *frontier) if option is not None}
         rest = [choice for choice in self.choices if choice.candidate.id not in named]
         # Used only if no model is within the limits, for the sentence and the nearest models.
         fallback = recommendation.recommend([] if best else options, limits, "published_score")
-        table = score_tables()[self.space.score.table]
+        table = score_tables().get(self.space.score.table)
         chosen = None if best is None else by_id[best.id]
         filter_ = filter_of(self.request.space)
         without_score, same = unscored(self.space.score, filter_), same_architecture(self.space, filter_)
         scored = self.space.size() + len(same)
-        kind = "such" if filter_.kind == "any" else filter_.kind
-        coverage = f"which has {scored} of {scored + len(without_score)} {kind} models"
+        models = f"{scored + len(without_score)} {'' if filter_.kind == 'any' else f'{filter_.kind} '}models"
+        have = f"{scored} {'has' if scored == 1 else 'have'} this score"
+        coverage = f"of {models} that fit the question {have}, {len(without_score)} could not be compared"
+        if best is None:
+            ways = other_ways(self.request, [*self.protocols.values()], self.devices)
+            sentence = f"{fallback.sentence}{ways} {coverage[0].upper()}{coverage[1:]}."
+        else:
+            name = "" if surest is None else f"{surest.name}, {plain(surest.score)}"
+            surely = sentences.surely_within(best, surest, limits, name)
+            sentence = self._sentence(best, by_id[best.id], limits, coverage, surely)
         return ChoicesView(
             job_id=self.job_id,
             device=self.device,
             score=str(self.space.score),
-            score_about=table.protocol,
-            score_source=table.source,
+            score_about="" if table is None else table.protocol,
+            score_source="this service's own catalogue" if table is None else table.source,
             limits=self.limits,
-            sentence=(f"{self.device}: " if self.device else "")
-            + (fallback.sentence if best is None else self._sentence(best, by_id[best.id], limits, coverage)),
+            sentence=(f"{self.device}: " if self.device else "") + sentence,
             note=self._note(chosen),
             measured=MEASURED,
             recommended=chosen,
+            surest=None if surest is None else by_id[surest.id],
             runners_up=tuple(
                 OtherChoiceView(
                     choice=by_id[other.id],
@@ -147,7 +160,7 @@ class AnswerInputs:
             same_architecture=_unmeasured(same, self.space),
         )
 
-    def _sentence(self, best: Option, choice: ChoiceView, limits: OptionLimits, coverage: str) -> str:
+    def _sentence(self, best: Option, choice: ChoiceView, limits: OptionLimits, coverage: str, surely: str) -> str:
         stands = {name: f", {stand}" for name, stand in limits.standings(best).items()}
         times = [f"{best.latency} ms{stands.get('latency_ms', '')}"]
         if best.first_token is not None and best.token is not None:
@@ -165,9 +178,9 @@ class AnswerInputs:
         if self.unfinished:
             within = f"So far, {within[0].lower()}{within[1:]}"
         return (
-            f"{within}, {best.conditions}, {choice.model} in {choice.weights} with {choice.runtime} "
-            f"has the highest {self.space.score.benchmark} ({plain(choice.score)}, table {self.space.score.table}, "
-            f"{coverage}): {'; '.join([*times, memory])}. {near}"
+            f"{within}, {best.conditions}, {best.name} "
+            f"has the highest {self.space.score.benchmark} ({plain(choice.score)}, table {self.space.score.table}; "
+            f"{coverage}): {'; '.join([*times, memory])}.{surely} {near}"
         ).strip()
 
     def _get_command(self, best: ChoiceView) -> str:
@@ -293,6 +306,7 @@ def _group_inputs(
         limits=limits,
         choices=tuple(choices.values()),
         near=tuple(near),
+        devices=tuple(device.facts for device in job_queries.devices_of(session, targets[0].device_key)),
         deleted=tuple(sorted({str(row.genome[MODEL]) for _, row in measured} - published_models().keys())),
         protocols=protocols,
         device_options={id_: each.device or f"class={each.device_class}" for id_, each in requested.items()},
@@ -357,21 +371,7 @@ def _choice(candidate: Candidate, target: Target, protocol: MeasurementProtocol)
 
 
 def _option(choice: ChoiceView) -> Option:
-    candidate = choice.candidate
-    return Option(
-        id=candidate.id,
-        digest=candidate.digest,
-        stock=False,
-        name=choice.model,
-        parameters=candidate.total_parameters,
-        score=choice.score,
-        latency=time_of(candidate, "latency") or Estimate(0.0),
-        memory=Estimate(float(candidate.memory_bytes or 0), MEMORY_SPREAD),
-        first_token=time_of(candidate, "first_token"),
-        token=time_of(candidate, "token"),
-        bits=choice.bits,
-        conditions=conditions_of(candidate, choice.threads),
-    )
+    return option_of(choice.candidate, None, "", choice.threads, choice.name, choice.bits)
 
 
 def _unmeasured(models: Sequence[PublishedModel], space: PublishedSpace) -> tuple[OtherModelView, ...]:

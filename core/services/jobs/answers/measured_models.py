@@ -11,8 +11,11 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.architectures.formatting import layers_in_words, model_in_words
 from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.number_formats import BITS
 from edgefront.core.common.states import MEASURED_CANDIDATES, CandidateRole
 from edgefront.core.common.units import rounded
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.variants import format_of, variants_of
 from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.schemas.candidates import CandidateView, TrainedView
 from edgefront.core.schemas.jobs import JobRequest, Limits
@@ -27,8 +30,10 @@ from edgefront.core.search.pareto.options import (
     independent,
 )
 from edgefront.core.search.pareto.recommendation import Recommendation, recommend
+from edgefront.core.services.fleet.capability import can_run
 from edgefront.core.services.jobs.comparison import starts_from_model
 from edgefront.core.services.stored import PROTOCOL
+from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Target
 
 MAX_NEAR = 3
@@ -62,7 +67,7 @@ class MeasuredModels:
         """Recommends the best candidate within the limits (`core.search.pareto.recommendation.recommend`)."""
         trained = {score.candidate_id: score.perplexity for score in self.trained}
         options = [
-            _option(candidate, trained.get(candidate.id), self.proxy, self.threads)
+            option_of(candidate, trained.get(candidate.id), self.proxy, self.threads)
             for candidate in candidates
             # Excludes candidates that wait for a second launch, and unreadable architectures.
             if candidate.state in MEASURED_CANDIDATES and candidate.architecture
@@ -104,15 +109,18 @@ BUSY = 0.1
 
 
 def conditions_of(candidate: CandidateView, threads: int | None) -> str:
-    """Returns how a candidate was measured: `measured with 1 thread`, and whether the device was busy."""
+    """Returns how a candidate was measured: `measured with 1 thread`, if in one launch, and if the device was busy."""
     words = f"measured with {threads} thread{'' if threads == 1 else 's'}" if threads else "measured"
+    words += " in one launch" if candidate.launches == 1 else ""
     if (candidate.waited_share or 0.0) > BUSY:
         share = f"{100 * (candidate.waited_share or 0.0):.0f} %"
         return f"{words} while other programs took {share} of its time (--when-busy wait waits until they pause)"
     return f"{words} under conditions out of the ordinary" if candidate.marked else words
 
 
-def _option(candidate: CandidateView, trained: float | None, proxy: str, threads: int | None) -> Option:
+def option_of(
+    candidate: CandidateView, trained: float | None, proxy: str, threads: int | None, name: str = "", bits: int = 32
+) -> Option:
     predicted = candidate.predicted
     score = candidate.proxy
     if proxy == "quality_law" and predicted is not None and predicted.perplexity is not None:
@@ -122,7 +130,8 @@ def _option(candidate: CandidateView, trained: float | None, proxy: str, threads
         id=candidate.id,
         digest=candidate.digest,
         stock=stock,
-        name=layers_in_words(candidate.architecture["blocks"]) if stock else model_in_words(candidate.architecture),
+        name=name
+        or (layers_in_words(candidate.architecture["blocks"]) if stock else model_in_words(candidate.architecture)),
         parameters=candidate.decoder_parameters,
         score=score,
         latency=time_of(candidate, "latency") or Estimate(0.0),
@@ -136,6 +145,7 @@ def _option(candidate: CandidateView, trained: float | None, proxy: str, threads
         relative=predicted is not None and predicted.relative_to is not None,
         label="" if predicted is None else predicted.label,
         trained=trained,
+        bits=bits,
     )
 
 
@@ -152,6 +162,32 @@ def check_times_measured(target: Target, limits: Limits) -> None:
             )
 
 
+def other_ways(
+    request: JobRequest | None, protocols: Sequence[MeasurementProtocol], devices: Sequence[Document]
+) -> str:
+    """Returns a sentence on what else may fit, other than raised limits; empty if nothing is left to try. `devices` are
+    the facts of the devices that measure by these protocols.
+    """
+    if request is None or not protocols:
+        return ""
+    is_published = request.space.published is not None
+    tried = {protocol.runtime for protocol in protocols if BITS[format_of(protocol)] <= 4}
+    small = [variant for protocol in protocols if protocol.runtime not in tried for variant in variants_of(protocol)]
+    names = [
+        str(variant.weights)
+        for variant in small
+        if BITS[format_of(variant)] == 4 and any(can_run(facts, variant) for facts in devices)
+    ]
+    option = "--formats" if is_published else "--weights"
+    ways = [f"weights of 4 bits ({option} {','.join(dict.fromkeys(names))})"] if names else []
+    cores = max((facts["cores"] for facts in devices), default=0)
+    if all(protocol.provider == "cpu" and protocol.threads < cores for protocol in protocols):
+        ways.append(f"more threads (--threads {cores})")
+    if request.space.inherit is None:
+        ways.append("a part of a pretrained model, cut and healed (edgefront find --model FOLDER --inherit)")
+    return f" What else may fit: {', '.join(ways)}." if ways else ""
+
+
 def near_in_words(near: Iterable[tuple[str, CandidateView]], limits: Limits) -> str:
     """Returns a sentence that names better models beyond the limits; empty if there are no such models."""
     models = [f"{name}: {_excess(candidate, limits)}" for name, candidate in near]
@@ -160,7 +196,7 @@ def near_in_words(near: Iterable[tuple[str, CandidateView]], limits: Limits) -> 
 
 def _excess(candidate: CandidateView, limits: Limits) -> str:
     """Describes the largest excess of the model over a limit: `42.8 ± 3.4 ms, one launch, 7 % beyond`."""
-    option = _option(candidate, None, "", None)
+    option = option_of(candidate, None, "", None)
     given = OptionLimits(**limits.model_dump()).given
     share, name = max((option.value(name) / limit - 1, name) for name, limit in given.items())
     launches = "one launch" if candidate.launches == 1 else f"{candidate.launches} launches"

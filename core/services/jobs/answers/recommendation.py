@@ -13,10 +13,8 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.architectures.formatting import layers_in_words, model_in_words
 from edgefront.core.architectures.space import Genome
-from edgefront.core.common.number_formats import BITS
 from edgefront.core.common.states import ACTIVE_TARGETS, CandidateRole
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.measurement.variants import format_of, variants_of
 from edgefront.core.model_files.model_file import ModelFormat, formats_of
 from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.quality.pruning_predictor import PruningPredictor
@@ -35,7 +33,6 @@ from edgefront.core.search.pareto.recommendation import Recommendation
 from edgefront.core.search.population_shapes import PopulationShapes
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
-from edgefront.core.services.fleet.capability import can_run
 from edgefront.core.services.jobs.answers.candidates import candidate_view
 from edgefront.core.services.jobs.answers.frontier_view import trained_views
 from edgefront.core.services.jobs.answers.measured_models import (
@@ -43,6 +40,7 @@ from edgefront.core.services.jobs.answers.measured_models import (
     MeasuredModels,
     check_times_measured,
     near_in_words,
+    other_ways,
 )
 from edgefront.core.services.jobs.comparison import baseline_of, starts_from_model, unmeasured_depth
 from edgefront.core.services.jobs.frontier import dominance_of
@@ -129,14 +127,11 @@ class RecommendationInputs(MeasuredModels):
         def view(option: Option | None) -> CandidateView | None:
             return None if option is None else views[option.id]
 
+        named = (chosen.best, chosen.baseline, chosen.nearest, chosen.surest, *(each for each, _ in chosen.runners_up))
+        protocols = () if self.protocol is None else (self.protocol,)
         runners_up = tuple(RunnerUpView(candidate=views[option.id], trade=trade) for option, trade in chosen.runners_up)
-        shown = [
-            view(chosen.best),
-            view(chosen.baseline),
-            view(chosen.nearest),
-            *(runner_up.candidate for runner_up in runners_up),
-        ]
-        ids = {candidate.id for candidate in shown if candidate is not None}
+        shown = [views[option.id] for option in named if option is not None]
+        ids = {candidate.id for candidate in shown}
         return RecommendationView(
             job_id=self.job_id,
             target_id=self.target_id,
@@ -145,15 +140,16 @@ class RecommendationInputs(MeasuredModels):
             by=chosen.by,
             proxy=self.proxy,
             perplexity_of=perplexity_of(
-                (candidate.predicted.law for candidate in shown if candidate and candidate.predicted), self.law
+                (candidate.predicted.law for candidate in shown if candidate.predicted), self.law
             ),
             training=self._training(),
             sentence=f"{chosen.sentence} {self._near(chosen)}".strip()
-            + ("" if chosen.nearest is None else self._alternatives()),
+            + ("" if chosen.nearest is None else other_ways(self.request, protocols, self.devices)),
             short=chosen.short,
             note=self._note(view(chosen.best)),
             recommended=view(chosen.best),
             baseline=view(chosen.baseline),
+            surest=view(chosen.surest),
             own_model=starts_from_model(self.request),
             inherit=None if self.request is None else self.request.space.inherit,
             inherit_data=self.law.origin.data if isinstance(self.law, PruningPredictor) else None,
@@ -162,7 +158,7 @@ class RecommendationInputs(MeasuredModels):
             moves=tuple(LimitMove(limit=move.limit, to=move.to, candidate_id=move.option.id) for move in chosen.moves),
             standings={
                 option.id: OptionLimits(**self.limits.model_dump()).standings(option)
-                for option in (chosen.best, chosen.baseline, chosen.nearest, *(each for each, _ in chosen.runners_up))
+                for option in named
                 if option is not None
             },
             download=_download(self.protocol, view(chosen.best)),
@@ -195,24 +191,6 @@ class RecommendationInputs(MeasuredModels):
         if self.request is not None:
             parts.append(law_note(self.request, self.law, {score.dataset for score in self.trained}))
         return " ".join(text for text in parts if text)
-
-    def _alternatives(self) -> str:
-        """Returns a sentence on what else may fit, other than raised limits; empty if nothing is left to try."""
-        protocol, ways = self.protocol, list[str]()
-        if protocol is None or self.request is None:
-            return ""
-        cores = max((facts["cores"] for facts in self.devices), default=0)
-        ways += [
-            f"weights of 4 bits (--weights {variant.weights})"
-            for variant in variants_of(protocol)
-            if BITS[format_of(variant)] == 4 < BITS[format_of(protocol)]
-            and any(can_run(facts, variant) for facts in self.devices)
-        ]
-        if protocol.provider == "cpu" and protocol.threads < cores:
-            ways.append(f"more threads (--threads {cores})")
-        if self.request.space.published is None and self.request.space.inherit is None:
-            ways.append("a part of a pretrained model, cut and healed (edgefront find --model FOLDER --inherit)")
-        return f" What else may fit: {', '.join(ways)}." if ways else ""
 
     def _near(self, chosen: Recommendation) -> str:
         near = [] if chosen.best is None else [(model_in_words(model.architecture), model) for model in self.near]

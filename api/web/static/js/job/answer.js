@@ -31,7 +31,7 @@ export class Answer {
   /** Shows a RecommendationView; `candidate` is the page's record of the recommended model, `protocol` its target's. */
   show(view, candidate, protocol) {
     this.view = view;
-    const { recommended, baseline, nearest } = view;
+    const { recommended, baseline, nearest, surest } = view;
     setText(byId("answer-title"), recommended ? "Recommended model" : "No model within the limits");
     setText(byId("answer-facts"), candidate ? [`Candidate ${whole(candidate.number)}`, ...factsOf(candidate), measuredTimes(candidate)].join(" · ") : "");
     byId("answer-facts").hidden = !candidate;
@@ -39,7 +39,8 @@ export class Answer {
     const rows = [
       ...(recommended ? [["Recommended", recommended, "–"]] : []),
       ...(baseline && baseline.id !== recommended?.id ? [[view.own_model ? "My model" : "Baseline", baseline, "–"]] : []),
-      ...view.runners_up.map(({ candidate: other, trade }) => ["Runner-up", other, trade]),
+      ...(surest && ![recommended.id, baseline?.id, ...view.runners_up.map((each) => each.candidate.id)].includes(surest.id) ? [["Surely within", surest, "–"]] : []),
+      ...view.runners_up.map(({ candidate: other, trade }) => [other.id === surest?.id ? "Surely within" : "Runner-up", other, trade]),
       ...(nearest ? [["Nearest", nearest, "–"]] : []),
     ];
     const predictions = rows.map(([, { predicted }]) => predicted);

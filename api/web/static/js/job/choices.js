@@ -20,6 +20,7 @@ export function showChoices(view) {
   const rows = new Map(); // Each choice once, under the first name that it has.
   for (const each of every) for (const [name, choice, trade] of [
     ["Recommended", each.recommended, "–"],
+    ["Surely within", each.surest, each.runners_up.find(({ choice }) => choice.candidate.id === each.surest?.candidate.id)?.trade ?? "–"],
     ...each.runners_up.map(({ choice, trade }) => ["Runner-up", choice, trade]),
     ...each.frontier.map((choice) => ["Frontier", choice, "–"]),
     ["Nearest", each.nearest, "–"],
