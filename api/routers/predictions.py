@@ -12,7 +12,8 @@ from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, sample
 from edgefront.api.http.routes import JsonRoute
 from edgefront.core.schemas.agent import Identifier
-from edgefront.core.schemas.predictions import MAX_TARGETS, ComparisonView, PredictionRequest, PredictionsView
+from edgefront.core.schemas.jobs import MAX_TARGETS
+from edgefront.core.schemas.predictions import ComparisonView, PredictionRequest, PredictionsView
 from edgefront.core.services.prediction.comparing import compare
 from edgefront.core.services.prediction.predictions import predict as predicted
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
@@ -12,14 +12,18 @@ from edgefront.core.common.states import CandidateRole, CandidateState, LaunchSt
 from edgefront.core.measurement.figures import Figures
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.measurement.statistics import Standing
 from edgefront.core.schemas.agent import Identifier
 from edgefront.core.schemas.jobs import ProxyTrust, Quality
 from edgefront.core.schemas.messages import View
 from edgefront.core.schemas.predictions import PartView, PredictedView
+from edgefront.core.search.pareto.options import LimitName
 
 Group = Literal["frontier", "dominated", "baseline", "outside", "waiting", "unusable"]
 """Groups of candidates: `outside` is out of bounds, `unusable` is infeasible, failed or cancelled."""
 GROUPS: tuple[Group, ...] = get_args(Group)
+Standings = dict[Identifier, dict[LimitName, Standing]]
+"""Candidate id → limit → how the candidate's figure, with its interval, stands to the limit."""
 
 
 class Versus(View):
@@ -69,6 +73,8 @@ class CandidateView(Figures, ProposedView):
     """Whether at least one valid launch was measured in disturbed conditions, or on a device whose anchor has drifted.
     """
     on_frontier: bool
+    model: Annotated[str, Field(exclude_if=lambda model: not model)] = ""
+    """Id on the Hugging Face Hub of a published model; empty for other candidates."""
     versus_baseline: Versus | None
     created_at: datetime
     measured_at: datetime | None
@@ -149,6 +155,10 @@ class FrontierView(View):
     by: Quality = "proxy"
     trained: tuple[TrainedView, ...] = ()
     """Perplexities of the largest group of candidates with equal training, on the frontier or not."""
+    score: Annotated[str, Field(exclude_if=lambda score: not score)] = ""
+    """Score that published models are ranked by, as TABLE:BENCHMARK; empty for other jobs."""
+    standings: Standings = Field(default_factory=dict)
+    """How the points stand to the limits of the request, else of the target."""
 
 
 class BlockView(View):

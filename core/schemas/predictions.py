@@ -8,9 +8,11 @@ from pydantic import Field, model_validator
 
 from edgefront.core.common.states import TargetState
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.statistics import Standing
 from edgefront.core.schemas.agent import Identifier, Name
 from edgefront.core.schemas.jobs import JobRequest, PredictionBudget
 from edgefront.core.schemas.messages import View
+from edgefront.core.search.pareto.options import LimitName
 
 
 class PredictedView(View):
@@ -122,9 +124,6 @@ class PredictionsView(View):
     predictions: tuple[PredictionView, ...]
 
 
-MAX_TARGETS = 8
-
-
 class ComparedTarget(View):
     """A compared target. Ratios are relative to the first target."""
 
@@ -136,6 +135,8 @@ class ComparedTarget(View):
     """Device or device class."""
     protocol: MeasurementProtocol
     state: TargetState
+    time: LimitName = "latency_ms"
+    """The limited time of the target, that of a further token before others; without such a limit the latency."""
     shared: int
     """Number of architectures measured on this target and on the first target."""
     latency_ratio: float | None
@@ -159,10 +160,19 @@ class ComparedEntry(View):
     latency_ms: float
     latency_half_width_ms: float | None
     memory_bytes: int
+    time_ms: float | None = None
+    """Time that `ComparedTarget.time` names; None if it was neither measured nor predicted."""
+    time_half_width_ms: float | None = None
+    standings: dict[LimitName, Standing] = Field(default_factory=dict)
+    """How the candidate of the target stands to the target's limits."""
 
 
 class ComparedArchitecture(View):
     digest: str
+    model: str = ""
+    """Id on the Hugging Face Hub of a published model; empty for others."""
+    score: float | None = None
+    """Score of a published model in the benchmark of its job (`ComparisonView.score`)."""
     architecture: dict[str, Any]
     decoder_parameters: int
     total_parameters: int
@@ -184,6 +194,8 @@ class ComparisonView(View):
 
     targets: tuple[ComparedTarget, ...]
     architectures: tuple[ComparedArchitecture, ...]
+    score: str = ""
+    """Scores of the compared jobs among published models, as TABLE:BENCHMARK; empty without such jobs."""
     perplexity_of: str = ""
     """Data, split and training of predicted perplexities; empty without predictions."""
     note: str = ""

@@ -7,15 +7,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from edgefront.core.common.number_formats import KvCache, WeightFormat
-from edgefront.core.measurement.statistics import Standing
 from edgefront.core.schemas.agent import Identifier
-from edgefront.core.schemas.candidates import CandidateView, TrainedView
+from edgefront.core.schemas.candidates import CandidateView, Standings, TrainedView
 from edgefront.core.schemas.jobs import Limits
 from edgefront.core.schemas.messages import View
 from edgefront.core.search.pareto.options import LimitName
-
-Standings = dict[Identifier, dict[LimitName, Standing]]
-"""Candidate id → limit → how the candidate's figure, with its interval, stands to the limit."""
 
 
 class RunnerUpView(View):

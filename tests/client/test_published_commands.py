@@ -89,6 +89,13 @@ def test_the_best_published_model_for_a_device(running: Running, tmp_path: Path)
     nothing = running.command("job recommend --max-memory-mb 0.1", answer["job"], code=exits.NOTHING_FITS)
     assert "raise the memory limit" in nothing.stdout
 
+    listed = running.command("frontier", answer["job"], code=exits.OK).stdout
+    compared = running.command("compare", answer["job"], code=exits.OK).stdout
+    for words in (best["model"], "HellaSwag", f"{best['score']:g}", "limits", "within"):
+        assert words in listed
+        assert words in compared
+    assert "hypervolume" not in listed
+
     running.command("report write", answer["job"], "-o", str(tmp_path / "report"), code=exits.OK)
     report = Report.model_validate_json((tmp_path / "report" / "report.json").read_bytes())
     assert report.choices is not None

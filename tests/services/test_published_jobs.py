@@ -28,7 +28,10 @@ from edgefront.core.schemas.jobs import JobRequest, JobView, Limits
 from edgefront.core.schemas.published import PublishedRequest, Variants
 from edgefront.core.schemas.recommendations import ChoiceView
 from edgefront.core.search.pareto.options import Estimate
+from edgefront.core.services.jobs.answers.candidates import get_candidate
+from edgefront.core.services.jobs.answers.frontier_view import frontier_view
 from edgefront.core.services.jobs.resolve import resolve
+from edgefront.core.services.prediction import comparing
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.spaces import space_of
@@ -209,6 +212,34 @@ def test_a_target_goes_on_where_the_better_model_of_another_proves_to_be_beyond_
     with service.database.read() as session:
         tried = session.scalars(select(Candidate.digest).where(Candidate.target_id == job.targets[1].id)).all()
     assert first.candidate.digest in tried
+
+
+def test_a_comparison_has_names_scores_and_the_limited_time(service: Service, board: SimulatedAgent) -> None:
+    job = service.finish(board, asked({"token_ms": 60.0}))
+    view = comparing.compare(service.database, service.user, [], [job.id], Fits())
+    assert view.score == SCORE
+    assert {target.time for target in view.targets} == {"token_ms"}
+    measured = 0
+    for model in view.architectures:
+        assert published_models()[model.model].scores
+        assert model.score is not None
+        for entry in model.entries:
+            if entry is None or entry.candidate_id is None:
+                # A latency of which nothing is known is not told, nor a time that is not predicted.
+                assert entry is None or entry.time_ms is None
+                continue
+            with service.database.read() as session:
+                candidate = get_candidate(session, service.user, entry.candidate_id)
+            assert (entry.time_ms, model.model) == (candidate.token_ms, candidate.model)
+            assert entry.time_half_width_ms == pytest.approx(candidate.token_half_width_ms)
+            assert entry.standings.keys() == {"token_ms"}
+            measured += 1
+    assert measured > 2
+    with service.database.read() as session:
+        shown = frontier_view(session, service.user, job.id, limits=Limits(token_ms=1e-3 + 1e3))
+    assert shown.score == SCORE
+    assert {stand for each in shown.standings.values() for stand in each.values()} == {"within"}
+    assert {point.id: point.model for point in shown.points}.keys() == shown.standings.keys()
 
 
 def test_bits_and_models_are_never_compared_as_if_formats_cost_nothing(service: Service, board: SimulatedAgent) -> None:

@@ -70,7 +70,6 @@ def test_the_best_measured_model_within_the_limits(service: Service, agent: Simu
     assert view.recommended.id == best.id
     assert (view.by, view.proxy) == ("predicted", "quality_law")
     assert view.recommended.launches == 1
-    assert "This is provisional: the model was measured once. Measure it again with `edgefront measure`." in view.note
     assert view.baseline is not None
     assert view.baseline.decoder_parameters == largest
     assert view.baseline.architecture["embedding"].get("div") == 4  # the stock model keeps its own embedding

@@ -190,4 +190,3 @@ def test_the_last_launches_of_a_time_are_the_answers(service: Service, agent: Si
     best = max((row for row in searched if row.on_frontier), key=lambda row: row.proxy)
     again = {row.id for row in searched if row.launches > 1}
     assert again <= {best.id}
-    assert "provisional" not in answer.note

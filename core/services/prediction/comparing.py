@@ -18,24 +18,26 @@ from edgefront.core.common.states import MEASURED_CANDIDATES, CandidateRole, Tar
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import half_width_ms
+from edgefront.core.schemas.jobs import MAX_TARGETS, Limits
 from edgefront.core.schemas.predictions import (
-    MAX_TARGETS,
     ComparedArchitecture,
     ComparedEntry,
     ComparedTarget,
     ComparisonView,
 )
-from edgefront.core.search.pareto.options import Estimate
+from edgefront.core.search.pareto.options import Estimate, LimitName, OptionLimits
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_by_id
 from edgefront.core.services.fleet import queries as device_queries
+from edgefront.core.services.jobs.answers.candidates import candidate_view
+from edgefront.core.services.jobs.answers.measured_models import option_of
 from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.queries.candidates import measured_baselines
 from edgefront.core.services.measuring.queries.measurements import launch_variance
 from edgefront.core.services.prediction.fits import DeviceFit, Fits, measured_at
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import label_of
-from edgefront.core.services.stored import JOB_REQUEST, PROTOCOL
+from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.services.trainings.queries import frontier
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import any_of
@@ -53,6 +55,8 @@ _COMPARED_FIELDS = (
     "latency",
 )
 """Protocol fields whose differences make figures incomparable."""
+NOT_KNOWN = 100.0
+"""Ratio of the ends of an interval from which on a predicted latency is not known."""
 MAX_OF_A_TARGET = 200
 """Maximum number of a frontier's architectures in a comparison, in ascending order of decoder parameters."""
 
@@ -62,6 +66,7 @@ class _JobTarget:
     target: Target
     job: Job
     protocol: MeasurementProtocol
+    limits: OptionLimits
 
 
 def compare(
@@ -71,7 +76,7 @@ def compare(
 
     Raises:
         NotFound: a target or job does not exist, or belongs to another owner.
-        InvalidInput: no target, or more than 8 targets.
+        InvalidInput: no target, or more than `MAX_TARGETS` targets.
     """
     with database.read() as session:
         compared = _targets_of(session, principal, target_ids, job_ids)
@@ -87,13 +92,14 @@ def compare(
         ]
         used = {(candidate.predicted or {}).get("law") for candidate in by_digest.values()}
         requests = [(each.job, JOB_REQUEST.read_or(each.job.request, None)) for each in compared]
+        scores = [request.space.published.score for _, request in requests if request and request.space.published]
         known = [laws.readable_law_of(session, job, request) for job, request in requests]
         labels = [device_queries.name_of(session, each.target.device_key) for each in compared]
     for each, own, to_fit in zip(compared, entries, asked, strict=True):
         fit = None if to_fit is None else fits.fit(to_fit)
         if fit is not None:
             missing = [candidate for digest, candidate in by_digest.items() if digest not in own]
-            own |= _predicted(fit, each.protocol, missing)
+            own |= _predicted(fit, each.protocol, each.limits.pace, missing)
     return ComparisonView(
         targets=tuple(
             _target(each, label, entries[0], own) for each, label, own in zip(compared, labels, entries, strict=True)
@@ -104,6 +110,7 @@ def compare(
                 by_digest.values(), key=lambda candidate: (candidate.decoder_parameters, candidate.digest)
             )
         ),
+        score=" or ".join(dict.fromkeys(scores)),
         perplexity_of="; ".join(dict.fromkeys(law.about for law in known if law and law.origin.name in used)),
         note=_note([each.protocol for each in compared]),
     )
@@ -118,7 +125,8 @@ def _targets_of(
         job = job_of(session, principal, job_id)
         pairs += [(target, job) for target in job_queries.targets(session, [job.id])]
     for target, job in pairs:
-        by_id.setdefault(target.id, _JobTarget(target, job, PROTOCOL.read(target.protocol)))
+        limits = OptionLimits(**LIMITS.read_or(target.limits, Limits()).model_dump())
+        by_id.setdefault(target.id, _JobTarget(target, job, PROTOCOL.read(target.protocol), limits))
     if not 1 <= len(by_id) <= MAX_TARGETS:
         raise InvalidInput(
             f"a comparison must have 1 to {MAX_TARGETS} targets, not {len(by_id)}",
@@ -139,26 +147,37 @@ def _measured(session: Session, each: _JobTarget, digests: Sequence[str]) -> dic
     ]
     of_any_job = select(Measurement).where(*measured_at(target.device_key, target.protocol_digest), has_figures[0])
     entries = {
-        row.digest: _entry(row, half_width_ms(row.latency_ms or 0.0, row.log_launches, variance))
+        row.digest: _entry(row, half_width_ms(row.latency_ms or 0.0, row.log_launches, variance), each.limits)
         for row in session.scalars(of_any_job.order_by(Measurement.id))
     }
     of_target = select(Candidate).where(
         Candidate.target_id == target.id, any_of(Candidate.state, MEASURED_CANDIDATES), has_figures[1]
     )
     for row in session.scalars(of_target.order_by(Candidate.number)):  # a search candidate replaces a baseline
-        entries[row.digest] = _entry(row, row.latency_half_width_ms, candidate_id=row.id, on_frontier=row.on_frontier)
+        standings = each.limits.standings(option_of(candidate_view(row, None), None, "", None, row.id))
+        known = {"candidate_id": row.id, "on_frontier": row.on_frontier, "standings": standings}
+        entries[row.digest] = _entry(row, row.latency_half_width_ms, each.limits, **known)
     return entries
 
 
-def _entry(row: Measurement | Candidate, half_width: float | None, **more: Any) -> ComparedEntry:
-    given = {"candidate_id": None, "on_frontier": False, **more}
+def _entry(row: Measurement | Candidate, half_width: float | None, limits: OptionLimits, **more: Any) -> ComparedEntry:
+    time, given = getattr(row, limits.pace), {"candidate_id": None, "on_frontier": False, **more}
     return ComparedEntry(
-        latency_ms=row.latency_ms, latency_half_width_ms=half_width, memory_bytes=row.memory_bytes, **given
+        latency_ms=row.latency_ms,
+        latency_half_width_ms=half_width,
+        memory_bytes=row.memory_bytes,
+        time_ms=time,
+        time_half_width_ms=half_width and time and half_width * time / (row.latency_ms or time),
+        **given,
     )
 
 
-def _predicted(fit: DeviceFit, protocol: MeasurementProtocol, missing: Sequence[Candidate]) -> dict[str, ComparedEntry]:
-    """Returns architecture digest → prediction, without architectures that cannot run or would need extrapolation."""
+def _predicted(
+    fit: DeviceFit, protocol: MeasurementProtocol, pace: LimitName, missing: Sequence[Candidate]
+) -> dict[str, ComparedEntry]:
+    """Returns architecture digest → prediction, without architectures that cannot run, would need extrapolation, or
+    have no known latency.
+    """
     passing = []
     for candidate in missing:
         architecture = Architecture.parse(candidate.architecture)
@@ -169,17 +188,20 @@ def _predicted(fit: DeviceFit, protocol: MeasurementProtocol, missing: Sequence[
         return {}
     shapes = Shapes.of(passing)
     latency, (peak, _, _), beyond = fit.latency.predict(shapes), fit.memory.predict(shapes), fit.beyond_measured(shapes)
+    half_widths = (latency.high - latency.low) / 2
     return {
         architecture.digest: ComparedEntry(
             candidate_id=None,
             predicted=True,
             on_frontier=False,
             latency_ms=float(latency.ms[row]),
-            latency_half_width_ms=float(latency.high[row] - latency.low[row]) / 2,
+            latency_half_width_ms=float(half_widths[row]),
             memory_bytes=round(float(peak[row])),
+            time_ms=float(latency.ms[row]) if pace == "latency_ms" else None,
+            time_half_width_ms=float(half_widths[row]) if pace == "latency_ms" else None,
         )
         for row, architecture in enumerate(passing)
-        if not beyond[row]
+        if not beyond[row] and latency.high[row] < NOT_KNOWN * latency.low[row]
     }
 
 
@@ -200,6 +222,7 @@ def _target(
         device=device,
         protocol=each.protocol,
         state=TargetState(each.target.state),
+        time=each.limits.pace,
         shared=len(measured),
         latency_ratio=median([ratio.value for ratio in ratios]) if ratios else None,
         latency_ratio_low=median(lows) if lows else None,
@@ -215,9 +238,11 @@ def _latency(entry: ComparedEntry) -> Estimate:
 
 
 def _architecture(candidate: Candidate, entries: Sequence[ComparedEntry | None]) -> ComparedArchitecture:
-    predicted = candidate.predicted or {}
+    predicted, model = candidate.predicted or {}, candidate_view(candidate, None).model
     return ComparedArchitecture(
         digest=candidate.digest,
+        model=model,
+        score=candidate.proxy if model else None,
         architecture=candidate.architecture,
         decoder_parameters=candidate.decoder_parameters,
         total_parameters=candidate.total_parameters,

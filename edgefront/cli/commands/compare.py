@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Annotated, get_args
 from urllib.parse import urlencode
@@ -10,10 +11,15 @@ import typer
 
 from edgefront.cli.commands.options import JobId, LimitOptions
 from edgefront.cli.session import Session
-from edgefront.client.show.output import MARKED, NONE, change, megabytes, millions, milliseconds, times
+from edgefront.client.show.output import MARKED, change, megabytes, milliseconds, standing_in_words, times
 from edgefront.client.show.table import Table
 from edgefront.core.common.errors import NotFound
+from edgefront.core.common.units import plain
 from edgefront.core.common.validation import one_of
+from edgefront.core.schemas.predictions import ComparedEntry
+from edgefront.core.search.pareto.options import ALIKE, Estimate
+
+UNSURE = "not known"
 
 
 def compare(
@@ -38,46 +44,47 @@ def compare(
     client = session.client
     comparison = client.compare([target_id for text in targets for target_id in _target_ids(session, text)])
     if everywhere:
-        measured = tuple(
-            model
-            for model in comparison.architectures
-            if all(entry is not None and not entry.predicted for entry in model.entries)
-        )
-        comparison = comparison.model_copy(update={"architectures": measured})
+        everyone = [one for one in comparison.architectures if all(each and not each.predicted for each in one.entries)]
+        comparison = comparison.model_copy(update={"architectures": tuple(everyone)})
 
     def show() -> None:
-        summary = Table(
-            "", "target", "job", "device", "shared", "latency", "memory", right=("shared", "latency", "memory")
-        )
+        numbers: tuple[str, ...] = ("shared", "latency", "memory")
+        summary = Table("", "target", "job", "device", *numbers, right=numbers, drop_first=("device", "job"))
         for number, compared in enumerate(comparison.targets, 1):
-            ratios = "first", ""
+            latency, memory = "first", ""
             if number > 1:
-                latency = times(compared.latency_ratio, compared.latency_ratio_low, compared.latency_ratio_high)
-                ratios = latency, times(compared.memory_ratio)
-            summary.add_row(
-                str(number), compared.target, compared.job_name, compared.device, str(compared.shared), *ratios
-            )
+                low, high = compared.latency_ratio_low, compared.latency_ratio_high
+                is_open = low and high and low < 1 < high and math.log(high / low) > 2 * ALIKE
+                latency = UNSURE if is_open or not compared.latency_ratio else times(compared.latency_ratio, low, high)
+                memory = UNSURE if compared.memory_ratio is None else times(compared.memory_ratio)
+            names = (compared.target, compared.job_name, compared.device)
+            summary.add_row(str(number), *names, str(compared.shared), latency, memory)
         session.out.print(summary)
         if comparison.note:
             session.note(comparison.note)
-        columns = [
-            name for number in range(1, len(comparison.targets) + 1) for name in (f"{number}: ms", f"{number}: MB")
-        ]
-        header = quality_header(comparison.architectures).removeprefix("predicted ")
-        table = Table("digest", "parameters", header, *columns, right=("parameters", header, *columns))
+        quality = comparison.score.partition(":")[2]
+        quality = quality or quality_header(comparison.architectures).removeprefix("predicted ")
+        limited = any(entry and entry.standings for model in comparison.architectures for entry in model.entries)
+        named = dict.fromkeys(target.time.removesuffix("_ms").replace("_", " ") for target in comparison.targets)
+        numbers = (quality, f"{' or '.join(named)} ms", "to first", "memory MB")
+        columns = ("model", "", "target", *numbers, *(("limits",) if limited else ()))
+        table = Table(*columns, right=numbers, wrap=("model",), drop_first=("memory MB",))
         for model in comparison.architectures:
-            cells: list[str] = []
-            for index, entry in enumerate(model.entries):
+            name, first = model.model or model.digest[:10], model.entries[0]
+            score = median_quality(model) if model.score is None else plain(model.score)
+            for number, (target, entry) in enumerate(zip(comparison.targets, model.entries, strict=True), 1):
                 if entry is None:
-                    cells += [NONE, NONE]
                     continue
-                first = model.entries[0] if index else None
-                latency = milliseconds(entry.latency_ms, entry.latency_half_width_ms)
-                latency += "" if first is None else f" ({change(entry.latency_ms / first.latency_ms)})"
-                memory = megabytes(entry.memory_bytes)
-                memory += "" if first is None else f" ({change(entry.memory_bytes / first.memory_bytes)})"
-                cells += [f"≈ {latency}" if entry.predicted else latency, memory]
-            table.add_row(model.digest[:10], millions(model.decoder_parameters), median_quality(model), *cells)
+                time = milliseconds(entry.time_ms, entry.time_half_width_ms)
+                table.add_row(
+                    *(name, str(number), target.target, score),
+                    f"≈ {time}" if entry.predicted and entry.time_ms is not None else time,
+                    "" if number == 1 else _to_first(entry, first),
+                    megabytes(entry.memory_bytes),
+                    *([standing_in_words(entry.standings)] if limited else []),
+                )
+                name = score = ""
+            table.add_section()
         session.out.print(table)
         if label := label_line(quality_label(comparison.architectures)):
             session.say(label)
@@ -87,6 +94,15 @@ def compare(
         session.note(f"page: {client.url}/compare?{query}")
 
     session.put(comparison, show)
+
+
+def _to_first(entry: ComparedEntry, first: ComparedEntry | None) -> str:
+    """Formats the difference of a time from the first target's: -24%; `not known` if their intervals leave it open."""
+    if first is None or entry.time_ms is None or first.time_ms is None:
+        return UNSURE
+    here, there = (Estimate.plus_minus(each.time_ms or 0.0, each.time_half_width_ms) for each in (entry, first))
+    ratio = here.over(there)
+    return UNSURE if ratio.spread is None or ratio.unsure("time") else change(ratio.value)
 
 
 def _target_ids(session: Session, text: str) -> list[str]:

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from edgefront.client.show.output import NONE, measured_latency, measured_times, megabytes, millions, speedup, times
+from edgefront.client.show.output import (
+    NONE,
+    measured_latency,
+    measured_times,
+    megabytes,
+    millions,
+    speedup,
+    standing_in_words,
+    times,
+)
 from edgefront.client.show.table import Table
 from edgefront.core.architectures.formatting import layers_in_words, spread, stack_in_words
 from edgefront.core.common.states import CandidateRole
+from edgefront.core.common.units import plain
 from edgefront.core.schemas.candidates import CandidateView, FrontierView
 from edgefront.core.search.pareto.options import Estimate
 
@@ -27,16 +37,16 @@ def frontier_table(view: FrontierView) -> Table:
     generates = any(point.token_ms is not None for point in points)
     parts = ("first token ms", "further token ms", "tokens/s") if generates else ()
     trained = ("perplexity",) if view.trained else ()
-    numbers = (*predicted, "latency ms", *parts, "memory MB", "faster", "smaller", "launches", *trained)
+    score = (view.score.partition(":")[2],) if view.score else ()
+    stands = ("limits",) if any(view.standings.values()) else ()
+    versus_baseline = () if view.score else ("faster", "smaller")
+    shape = () if view.score else ("blocks", "d_model", "d_inner")
+    numbers = (*score, *predicted, "latency ms", *parts, "memory MB", *versus_baseline, "launches", *trained)
     table = Table(
-        "model",
-        "parameters",
-        "blocks",
-        "d_model",
-        "d_inner",
-        *numbers,
+        *("model", "parameters", *shape, *numbers, *stands),
         title=_title(view),
         right=("parameters", "d_model", *numbers),
+        wrap=("model",) if view.score else (),
         drop_first=(
             "launches",
             "d_inner",
@@ -57,23 +67,24 @@ def frontier_table(view: FrontierView) -> Table:
         versus = point.versus_baseline if point.role == CandidateRole.SEARCH else None
         mark = "*" if versus is not None and versus.extrapolated else ""
         blocks = point.architecture.get("blocks", ())
+        inner = [int(block["d_inner"]) for block in blocks if "d_inner" in block]
+        described = (stack_in_words(blocks), str(point.architecture.get("d_model", NONE)), spread(inner))
         return [
             millions(point.decoder_parameters),
-            stack_in_words(blocks),
-            str(point.architecture.get("d_model", NONE)),
-            spread([int(block["d_inner"]) for block in blocks if "d_inner" in block]),
+            *(described if shape else ()),
+            *((plain(point.proxy),) if score else ()),
             *((median_quality(point.predicted),) if predicts else ()),
             measured_latency(point),
             *((*measured_times(point), rate) if generates else ()),
             megabytes(point.memory_bytes),
-            speedup(versus) + mark if versus else "",
-            times(versus.memory_ratio) + mark if versus else "",
+            *((speedup(versus) + mark, times(versus.memory_ratio) + mark) if versus else [""] * len(versus_baseline)),
             str(point.launches),
             *((scores.get(point.id, ""),) if scores else ()),
+            *((standing_in_words(view.standings.get(point.id)),) if stands else ()),
         ]
 
     for point in view.points:
-        table.add_row(point.id, *cells(point))
+        table.add_row(point.model or point.id, *cells(point))
     if view.baseline:
         table.add_section()
         for point in sorted(view.baseline, key=lambda item: item.decoder_parameters):
@@ -96,7 +107,8 @@ def _title(view: FrontierView) -> str:
     if view.by == "perplexity":
         data = f" on {view.trained[0].dataset} by {view.trained[0].recipe}" if view.trained else ""
         return f"{view.target}: {len(view.points)} of {len(view.trained)} models trained{data} on the frontier{alike}"
-    return f"{view.target}: {len(view.points)} models on the frontier{alike}, hypervolume {view.hypervolume:.4f}"
+    volume = f", hypervolume {view.hypervolume:.4f}" if view.hypervolume else ""
+    return f"{view.target}: {len(view.points)} models on the frontier{alike}{volume}"
 
 
 HEADER = "predicted perplexity"

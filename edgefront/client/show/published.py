@@ -18,7 +18,8 @@ from edgefront.client.show.table import Table
 from edgefront.core.architectures.published import PublishedView, score_tables, stated_licence
 from edgefront.core.common.units import plain
 from edgefront.core.measurement.variants import formats_in_words
-from edgefront.core.schemas.recommendations import ChoicesView, ChoiceView, OtherModelView, Standings
+from edgefront.core.schemas.candidates import Standings
+from edgefront.core.schemas.recommendations import ChoicesView, ChoiceView, OtherModelView
 
 if TYPE_CHECKING:
     from rich.console import Console

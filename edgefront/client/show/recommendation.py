@@ -19,8 +19,8 @@ from edgefront.client.show.table import Table
 from edgefront.core.architectures.formatting import architecture_in_words, model_in_words
 from edgefront.core.common.states import CandidateRole
 from edgefront.core.measurement.variants import format_of, formats_in_words
-from edgefront.core.schemas.candidates import CandidateView
-from edgefront.core.schemas.recommendations import RecommendationView, RunnerUpView, Standings
+from edgefront.core.schemas.candidates import CandidateView, Standings
+from edgefront.core.schemas.recommendations import RecommendationView, RunnerUpView
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +43,7 @@ def show(view: RecommendationView, console: Console, *, explain: bool = False) -
 
     line(f"{view.target}: {view.sentence}", "bold")
     if view.recommended is not None or view.nearest is not None:
-        console.print(recommendation_table(view) if explain else _short_table(view))
+        console.print(recommendation_table(view, every=explain))
     if not explain:
         for text in marks(view, SHORT_RUNNERS_UP):
             line(text, "dim")
@@ -56,29 +56,6 @@ def show(view: RecommendationView, console: Console, *, explain: bool = False) -
         line(view.note, "yellow")
     for title, command in commands(view).items():
         line(f"{title}: {command}")
-
-
-def _short_table(view: RecommendationView) -> Table:
-    rows = _rows(view, view.runners_up[:SHORT_RUNNERS_UP])
-    candidates = [candidate for _, candidate in rows]
-    trained = {candidate.candidate_id: candidate.perplexity for candidate in view.trained}
-    generates = any(candidate.token_ms is not None for candidate in candidates)
-    by_proxy, quality = _quality_column(candidates, view.proxy, trained)
-    numbers = (quality, *(("first token ms", "token ms") if generates else ("latency ms",)), "memory MB")
-    limits = ("limits",) if view.standings else ()
-    columns = ("", "model", *numbers, *limits)
-    table = Table(*columns, right=numbers, wrap=("model",), drop_first=("first token ms", "memory MB"))
-    for name, candidate in rows:
-        table.add_row(
-            name,
-            model_in_words(candidate.architecture),
-            f"{candidate.proxy:.6g}" if by_proxy else _perplexity(candidate, trained.get(candidate.id)),
-            *(measured_times(candidate) if generates else (measured_latency(candidate),)),
-            megabytes(candidate.memory_bytes),
-            *([standing_in_words(view.standings.get(candidate.id))] if limits else []),
-            style=_STYLES.get(name),
-        )
-    return table
 
 
 def marks(view: RecommendationView, runners_up: int | None = None) -> list[str]:
@@ -126,12 +103,15 @@ def commands(view: RecommendationView) -> dict[str, str]:
     }
 
 
-def recommendation_table(view: RecommendationView, protocol: MeasurementProtocol | None = None) -> Table:
+def recommendation_table(
+    view: RecommendationView, protocol: MeasurementProtocol | None = None, *, every: bool = True
+) -> Table:
     """Returns a table of the recommended model, the stock (default) model under the same limits, and the runners-up. A
-    `protocol` adds columns of runtime and number formats.
+    `protocol` adds columns of runtime and number formats. Without `every`: only the main rows and columns.
     """
     trained = {candidate.candidate_id: candidate.perplexity for candidate in view.trained}
-    return models_table(_rows(view, view.runners_up), view.proxy, trained, protocol, view.standings)
+    rows = _rows(view, view.runners_up[: None if every else SHORT_RUNNERS_UP])
+    return models_table(rows, view.proxy, trained, protocol, view.standings, every=every)
 
 
 def _rows(view: RecommendationView, runners_up: Sequence[RunnerUpView]) -> list[tuple[str, CandidateView]]:
@@ -154,37 +134,40 @@ def models_table(
     trained: Mapping[str, float],
     protocol: MeasurementProtocol | None = None,
     standings: Standings | None = None,
+    *,
+    every: bool = True,
 ) -> Table:
     """Returns a table with one row per candidate; `rows` are pairs of a candidate's role and the candidate. The quality
     is the perplexity after training (`trained`: candidate's id → perplexity), else the predicted perplexity, else the
-    job's `proxy`. `standings` add how the candidates stand to the limits.
+    job's `proxy`. `standings` add how the candidates stand to the limits. Without `every`: only the main columns.
     """
     candidates = [candidate for _, candidate in rows]
     generates = any(candidate.token_ms is not None for candidate in candidates)
-    times = ("first token ms", "further token ms") if generates else ()
+    times = ("first token ms", "further token ms" if every else "token ms") if generates else ()
+    latency = ("latency ms",) if every or not generates else ()
     by_proxy, header = _quality_column(candidates, proxy, trained)
-    numbers = ("parameters", header, "latency ms", *times, "memory MB")
+    numbers = (*(("parameters",) if every else ()), header, *latency, *times, "memory MB")
     setup = (
         {}
         if protocol is None
         else {"runtime": protocol.runtime, "formats": formats_in_words(format_of(protocol), protocol.kv_cache)}
     )
     table = Table(
-        *("", "model", "architecture", *setup, *numbers, *(("limits",) if standings else ())),
+        *("", "model", *(("architecture",) if every else ()), *setup, *numbers, *(("limits",) if standings else ())),
         right=numbers,
-        wrap=("architecture",),
-        drop_first=("architecture", "parameters", "memory MB", "first token ms"),
+        wrap=("architecture",) if every else ("model",),
+        drop_first=("architecture", "parameters", *(("memory MB", "first token ms")[:: 1 if every else -1])),
     )
     for name, candidate in rows:
         quality = f"{candidate.proxy:.6g}" if by_proxy else _perplexity(candidate, trained.get(candidate.id))
+        words = (candidate.id, architecture_in_words(candidate.architecture)) if every else ()
         table.add_row(
             name,
-            candidate.id,
-            architecture_in_words(candidate.architecture),
+            *(words or (model_in_words(candidate.architecture),)),
             *setup.values(),
-            millions(candidate.decoder_parameters),
+            *((millions(candidate.decoder_parameters),) if every else ()),
             quality,
-            measured_latency(candidate),
+            *((measured_latency(candidate),) if latency else ()),
             *(measured_times(candidate) if generates else ()),
             megabytes(candidate.memory_bytes),
             *([standing_in_words(standings.get(candidate.id))] if standings else []),

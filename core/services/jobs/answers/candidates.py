@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, case, func, or_
 from sqlalchemy.orm import Session
 
+from edgefront.core.architectures.published_space import MODEL
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.states import CandidateRole, CandidateState
 from edgefront.core.common.validation import one_of
@@ -275,12 +276,12 @@ def candidate_view(candidate: Candidate, baseline: Baseline | None) -> Candidate
         state=CandidateState(candidate.state),
         reason=reader.note(candidate.reason),
         versus_baseline=versus_baseline(candidate, baseline),
+        model=str((candidate.genome or {}).get(MODEL, "")),
     )
 
 
-_AS_STORED = tuple(
-    CandidateView.model_fields.keys() - {"architecture", "predicted", "parents", "state", "versus_baseline", "reason"}
-)
+_DERIVED = {"architecture", "predicted", "parents", "state", "versus_baseline", "reason", "model"}
+_AS_STORED = tuple(CandidateView.model_fields.keys() - _DERIVED)
 
 
 def predicted_of(stored: Document | None) -> Document:

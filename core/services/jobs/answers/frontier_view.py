@@ -10,9 +10,11 @@ from sqlalchemy.orm import Session
 from edgefront.core.schemas.candidates import FrontierView, TrainedView
 from edgefront.core.schemas.jobs import NO_LIMITS, Limits, ProxyTrust, Quality
 from edgefront.core.search.pareto.frontier import Dominance
+from edgefront.core.search.pareto.options import OptionLimits
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.jobs.answers.candidates import candidate_view, predicted_of
+from edgefront.core.services.jobs.answers.measured_models import option_of
 from edgefront.core.services.jobs.comparison import as_baseline, starts_from_model, summary_of
 from edgefront.core.services.jobs.frontier import point_of, points_of
 from edgefront.core.services.jobs.progress import added_note
@@ -21,7 +23,7 @@ from edgefront.core.services.quality.expected import perplexity_of
 from edgefront.core.services.quality.laws import readable_law_of
 from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.quality.trust import trained_of, trust_of
-from edgefront.core.services.stored import JOB_REQUEST, REFERENCE, RowReader
+from edgefront.core.services.stored import JOB_REQUEST, LIMITS, REFERENCE, RowReader
 from edgefront.core.services.trainings.queries import frontier as frontier_of
 from edgefront.core.store.tables import Candidate
 
@@ -69,13 +71,19 @@ def frontier_view(
     beside = candidate_queries.baselines(session, row.id)
     baseline = as_baseline(points_of(beside))
     shown = [point for point in points if _is_within(point, limits)]
+    views = [candidate_view(point, baseline) for point in shown]
+    own = LIMITS.read_or(row.limits, Limits()).model_dump() | limits.model_dump(exclude_none=True)
+    within = OptionLimits(**own)
+    published = None if request is None else request.space.published
     return FrontierView(
         job_id=job.id,
         target_id=row.id,
         target=row.name,
         hypervolume=row.hypervolume,
         reference=reference,
-        points=tuple(candidate_view(point, baseline) for point in shown),
+        points=tuple(views),
+        score="" if published is None else published.score,
+        standings={view.id: within.standings(option_of(view, None, "", None, view.id)) for view in views},
         baseline=tuple(candidate_view(candidate, baseline) for candidate in beside),
         summary=summary_of(points_of(members), baseline, row, request),
         own_model=starts_from_model(request),

@@ -165,20 +165,18 @@ def check_times_measured(target: Target, limits: Limits) -> None:
 def other_ways(
     request: JobRequest | None, protocols: Sequence[MeasurementProtocol], devices: Sequence[Document]
 ) -> str:
-    """Returns a sentence on what else may fit, other than raised limits; empty if nothing is left to try. `devices` are
-    the facts of the devices that measure by these protocols.
-    """
+    """Returns a sentence on what else may fit on devices with these facts; empty if nothing is left to try."""
     if request is None or not protocols:
         return ""
-    is_published = request.space.published is not None
     tried = {protocol.runtime for protocol in protocols if BITS[format_of(protocol)] <= 4}
-    small = [variant for protocol in protocols if protocol.runtime not in tried for variant in variants_of(protocol)]
     names = [
         str(variant.weights)
-        for variant in small
-        if BITS[format_of(variant)] == 4 and any(can_run(facts, variant) for facts in devices)
+        for protocol in protocols
+        for variant in variants_of(protocol)
+        if BITS[format_of(variant)] == 4 and variant.runtime not in tried
+        if any(can_run(facts, variant) for facts in devices)
     ]
-    option = "--formats" if is_published else "--weights"
+    option = "--weights" if request.space.published is None else "--formats"
     ways = [f"weights of 4 bits ({option} {','.join(dict.fromkeys(names))})"] if names else []
     cores = max((facts["cores"] for facts in devices), default=0)
     if all(protocol.provider == "cpu" and protocol.threads < cores for protocol in protocols):

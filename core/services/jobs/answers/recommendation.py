@@ -146,7 +146,7 @@ class RecommendationInputs(MeasuredModels):
             sentence=f"{chosen.sentence} {self._near(chosen)}".strip()
             + ("" if chosen.nearest is None else other_ways(self.request, protocols, self.devices)),
             short=chosen.short,
-            note=self._note(view(chosen.best)),
+            note=self._note(),
             recommended=view(chosen.best),
             baseline=view(chosen.baseline),
             surest=view(chosen.surest),
@@ -179,7 +179,7 @@ class RecommendationInputs(MeasuredModels):
             trainers=self.trainers,
         )
 
-    def _note(self, best: CandidateView | None) -> str:
+    def _note(self) -> str:
         parts = []
         if self.active:
             parts.append("The search is not finished, so this answer rests on the measurements so far.")
@@ -187,7 +187,7 @@ class RecommendationInputs(MeasuredModels):
             own = str(OptionLimits(**self.own_limits.model_dump()))
             within = f"within {own}" if own else "without limits"
             parts.append(f"The search looked {within}. A search within the requested limits may find a better model.")
-        parts += [self._provisional(best), self.added]
+        parts.append(self.added)
         if self.request is not None:
             parts.append(law_note(self.request, self.law, {score.dataset for score in self.trained}))
         return " ".join(text for text in parts if text)
@@ -195,13 +195,6 @@ class RecommendationInputs(MeasuredModels):
     def _near(self, chosen: Recommendation) -> str:
         near = [] if chosen.best is None else [(model_in_words(model.architecture), model) for model in self.near]
         return near_in_words(near, self.limits)
-
-    def _provisional(self, best: CandidateView | None) -> str:
-        """Returns a note that the best model has only one launch, else an empty text."""
-        if best is None or best.launches != 1:
-            return ""
-        who = "The job measures it again as far as its budget permits" if self.active else "Measure it again with "
-        return f"This is provisional: the model was measured once. {who}{'' if self.active else '`edgefront measure`'}."
 
 
 def answer(

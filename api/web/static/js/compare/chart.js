@@ -11,7 +11,7 @@ const SYMBOLS = ["circle", "diamond", "square", "triangle-up", "cross", "star", 
 const SETTINGS = plotSettings("flat");
 
 /** The look of the target at this place: its colour's name, and the symbol in Plotly and in words. */
-export const styleOf = (index) => ({ ink: STYLES[index % STYLES.length], symbol: SYMBOLS[index % SYMBOLS.length] });
+export const styleOf = (index) => ({ ink: STYLES[index % STYLES.length], symbol: SYMBOLS[(index + Math.floor(index / STYLES.length)) % SYMBOLS.length] });
 
 /** What stands for quality: predicted perplexity where every architecture has one by the same law for the same training, else decoder parameters. */
 export function qualityOf({ architectures }) {
@@ -28,7 +28,7 @@ function trace(view, index, quality) {
     type: "scatter", mode: "markers", uid: view.targets[index].target_id,
     x: at.map(({ latency_ms: ms }) => ms), y: points.map(quality.value), customdata: points.map(({ digest }) => digest),
     text: points.map((one, place) => [
-      `<b>${index + 1}. ${escaped(view.targets[index].target)}</b>`, shapeOf(one.architecture), `${latency(at[place].latency_ms, at[place].latency_half_width_ms)}, ${megabytes(at[place].memory_bytes)}`,
+      `<b>${index + 1}. ${escaped(view.targets[index].target)}</b>`, escaped(one.model) || shapeOf(one.architecture), `${latency(at[place].latency_ms, at[place].latency_half_width_ms)}, ${megabytes(at[place].memory_bytes)}`,
       `${millions(one.decoder_parameters)} decoder parameters${at[place].on_frontier ? ", on the frontier" : at[place].predicted ? ", predicted" : ""}`].join("<br>")),
     hovertemplate: "%{text}<extra></extra>",
     error_x: { type: "data", array: at.map(({ latency_half_width_ms: half }) => half ?? 0), color: `${colour(ink)}80`, thickness: 1.2, width: 0 },

@@ -15,12 +15,12 @@ export function difference(value, reference) {
 const COLUMNS = [
   { name: "shape", title: "Shape" },
   { name: "parameters", title: "Parameters", number: true, value: (one) => one.decoder_parameters },
-  { name: "perplexity", title: "Predicted perplexity", number: true, value: (one) => one.perplexity },
+  { name: "perplexity", title: "Predicted perplexity", number: true, value: (one) => one.score ?? one.perplexity },
 ];
 
 /** The columns of a ComparisonView: those of every comparison, then two of each target. */
-function columnsOf({ targets, architectures }) {
-  const titled = COLUMNS.map((column) => (column.name === "perplexity" ? { ...column, title: labelledTitle(column.title, architectures) } : column));
+function columnsOf({ targets, architectures, score }) {
+  const titled = COLUMNS.map((column) => (column.name === "perplexity" ? { ...column, title: score ? score.slice(score.indexOf(":") + 1) : labelledTitle(column.title, architectures) } : column));
   return [...titled, ...targets.flatMap(({ target }, index) => [
     { name: `latency-${index}`, title: `${index + 1}. ${target}: latency`, number: true, value: (one) => one.entries[index]?.latency_ms },
     { name: `memory-${index}`, title: `${index + 1}. ${target}: peak memory`, number: true, value: (one) => one.entries[index]?.memory_bytes },
@@ -69,10 +69,10 @@ export function showTable(view, chosen, marked, { onSort, onPick }) {
   }, value ? element("button", { type: "button", "data-name": name, text: title, on: { click: () => onSort(now === name ? `-${name}` : name) } }) : title))));
   const shown = view.architectures.filter(({ entries }) => !chosen.everywhere || entries.every((each) => each && !each.predicted));
   table.tBodies[0].replaceChildren(...sorted(shown, columns, chosen.sort).map((one) => element("tr", { "data-digest": one.digest, class: one.digest === marked ? "selected" : null },
-    element("td", { class: "wrap" }, element("button", { type: "button", class: "pick", "data-name": one.digest, text: shapeOf(one.architecture), "aria-pressed": String(one.digest === marked), on: { click: () => onPick(one.digest) } }),
+    element("td", { class: "wrap" }, element("button", { type: "button", class: "pick", "data-name": one.digest, text: one.model || shapeOf(one.architecture), "aria-pressed": String(one.digest === marked), on: { click: () => onPick(one.digest) } }),
       element("span", { class: "under", text: one.baseline ? "baseline" : "" })),
     element("td", { class: "number", text: millions(one.decoder_parameters) }),
-    element("td", { class: "number", text: perplexityText(one) }),
+    element("td", { class: "number", text: one.score === null ? perplexityText(one) : String(one.score) }),
     ...measuredCells(one, view.targets))));
   byId("empty").hidden = shown.length > 0;
   setText(byId("empty"), chosen.everywhere ? "No architecture was measured on every target." : "Nothing was measured on these targets yet.");

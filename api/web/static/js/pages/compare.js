@@ -9,7 +9,7 @@ import { MISSING, times, whole } from "../shared/format.js";
 import { copyText, offerPictures } from "../shared/share.js";
 import { followSize, keepWheelFromUnfocused } from "../shared/plot.js";
 
-const MOST = 8;
+const MOST = 16;
 const chosen = readChosen();
 let jobs = [];
 let view = null;
