@@ -142,10 +142,6 @@ class ChoiceView(View):
     target: str
     candidate: CandidateView
 
-    @property
-    def name(self) -> str:
-        return f"{self.model} in {self.weights} with {self.runtime}"
-
 
 class OtherChoiceView(View):
     """Another combination of model, format and runtime within the limits."""

@@ -80,6 +80,10 @@ def better_on(job: JobView, best: ChoiceView, token_ms: float, memory_mb: float,
     return better
 
 
+def named(choice: ChoiceView) -> str:
+    return f"{choice.model} in {choice.weights} with {choice.runtime}"
+
+
 def test_the_highest_score_within_limits_over_all_formats(service: Service, board: SimulatedAgent) -> None:
     job = service.finish(board, asked({"token_ms": 40.0, "memory_mb": 1500.0}))
     assert [target.name for target in job.targets] == [f"{CLASS} onnxruntime int8", f"{CLASS} onnxruntime f32"]
@@ -260,7 +264,7 @@ def test_bits_and_models_are_never_compared_as_if_formats_cost_nothing(service: 
     assert view.nearest is not None
     assert [move.limit for move in view.moves] == ["token_ms"]
     assert "Nothing that was measured is within" in view.sentence
-    assert f"The nearest, {view.nearest.name}, takes" in view.sentence
+    assert f"The nearest, {named(view.nearest)}, takes" in view.sentence
     assert f"raise the further-token limit to {view.moves[0].to:g} ms." in view.sentence
     assert "What else may fit: more threads (--threads 4), a part of a pretrained model" in view.sentence
     assert view.sentence.endswith("could not be compared.")
@@ -286,7 +290,7 @@ def test_the_surest_stands_beside_the_best_that_one_launch_put_at_the_limit(
     ]
     assert (surest.score, surest.bits) == max((choice.score, choice.bits) for choice in sure)
     time = Estimate.plus_minus(surest.candidate.token_ms or 0, surest.candidate.token_half_width_ms)
-    assert f"Surely within: {surest.name}, {surest.score:g}, {time} ms a further token." in view.sentence
+    assert f"Surely within: {named(surest)}, {surest.score:g}, {time} ms a further token." in view.sentence
     none = service.chosen(job, Limits(token_ms=1.001 * min(choice.candidate.token_ms or 0 for choice in sure)))
     assert none.surest is None
     assert "No measured model is surely within." in none.sentence

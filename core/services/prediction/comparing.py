@@ -37,6 +37,7 @@ from edgefront.core.services.measuring.queries.measurements import launch_varian
 from edgefront.core.services.prediction.fits import DeviceFit, Fits, measured_at
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import label_of
+from edgefront.core.services.spaces import score_of
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.services.trainings.queries import frontier
 from edgefront.core.store.database import Database
@@ -92,14 +93,14 @@ def compare(
         ]
         used = {(candidate.predicted or {}).get("law") for candidate in by_digest.values()}
         requests = [(each.job, JOB_REQUEST.read_or(each.job.request, None)) for each in compared]
-        scores = [request.space.published.score for _, request in requests if request and request.space.published]
+        scores = [score for _, request in requests if request is not None and (score := score_of(request.space))]
         known = [laws.readable_law_of(session, job, request) for job, request in requests]
         labels = [device_queries.name_of(session, each.target.device_key) for each in compared]
     for each, own, to_fit in zip(compared, entries, asked, strict=True):
         fit = None if to_fit is None else fits.fit(to_fit)
         if fit is not None:
             missing = [candidate for digest, candidate in by_digest.items() if digest not in own]
-            own |= _predicted(fit, each.protocol, each.limits.pace, missing)
+            own |= _predicted(fit, each, missing)
     return ComparisonView(
         targets=tuple(
             _target(each, label, entries[0], own) for each, label, own in zip(compared, labels, entries, strict=True)
@@ -147,7 +148,7 @@ def _measured(session: Session, each: _JobTarget, digests: Sequence[str]) -> dic
     ]
     of_any_job = select(Measurement).where(*measured_at(target.device_key, target.protocol_digest), has_figures[0])
     entries = {
-        row.digest: _entry(row, half_width_ms(row.latency_ms or 0.0, row.log_launches, variance), each.limits)
+        row.digest: _entry(row, half_width_ms(row.latency_ms or 0.0, row.log_launches, variance), each.limits.pace)
         for row in session.scalars(of_any_job.order_by(Measurement.id))
     }
     of_target = select(Candidate).where(
@@ -156,12 +157,12 @@ def _measured(session: Session, each: _JobTarget, digests: Sequence[str]) -> dic
     for row in session.scalars(of_target.order_by(Candidate.number)):  # a search candidate replaces a baseline
         standings = each.limits.standings(option_of(candidate_view(row, None), None, "", None, row.id))
         known = {"candidate_id": row.id, "on_frontier": row.on_frontier, "standings": standings}
-        entries[row.digest] = _entry(row, row.latency_half_width_ms, each.limits, **known)
+        entries[row.digest] = _entry(row, row.latency_half_width_ms, each.limits.pace, **known)
     return entries
 
 
-def _entry(row: Measurement | Candidate, half_width: float | None, limits: OptionLimits, **more: Any) -> ComparedEntry:
-    time, given = getattr(row, limits.pace), {"candidate_id": None, "on_frontier": False, **more}
+def _entry(row: Measurement | Candidate, half_width: float | None, pace: LimitName, **more: Any) -> ComparedEntry:
+    time, given = getattr(row, pace), {"candidate_id": None, "on_frontier": False, **more}
     return ComparedEntry(
         latency_ms=row.latency_ms,
         latency_half_width_ms=half_width,
@@ -172,12 +173,9 @@ def _entry(row: Measurement | Candidate, half_width: float | None, limits: Optio
     )
 
 
-def _predicted(
-    fit: DeviceFit, protocol: MeasurementProtocol, pace: LimitName, missing: Sequence[Candidate]
-) -> dict[str, ComparedEntry]:
-    """Returns architecture digest → prediction, without architectures that cannot run, would need extrapolation, or
-    have no known latency.
-    """
+def _predicted(fit: DeviceFit, each: _JobTarget, missing: Sequence[Candidate]) -> dict[str, ComparedEntry]:
+    """Returns architecture digest → prediction, without architectures that cannot run or are not known well enough."""
+    protocol, has_time = each.protocol, each.limits.pace == "latency_ms"
     passing = []
     for candidate in missing:
         architecture = Architecture.parse(candidate.architecture)
@@ -197,8 +195,8 @@ def _predicted(
             latency_ms=float(latency.ms[row]),
             latency_half_width_ms=float(half_widths[row]),
             memory_bytes=round(float(peak[row])),
-            time_ms=float(latency.ms[row]) if pace == "latency_ms" else None,
-            time_half_width_ms=float(half_widths[row]) if pace == "latency_ms" else None,
+            time_ms=float(latency.ms[row]) if has_time else None,
+            time_half_width_ms=float(half_widths[row]) if has_time else None,
         )
         for row, architecture in enumerate(passing)
         if not beyond[row] and latency.high[row] < NOT_KNOWN * latency.low[row]

@@ -118,14 +118,13 @@ def _rows(view: RecommendationView, runners_up: Sequence[RunnerUpView]) -> list[
     """Returns pairs: a model's first role in the recommendation, and the model."""
     measured_once = view.recommended is not None and view.recommended.launches < 2
     rows = [("provisional" if measured_once else "recommended", view.recommended)]
-    rows += [("my model" if view.own_model else "baseline", view.baseline), ("surely within", view.surest)]
-    rows += [("runner-up", runner_up.candidate) for runner_up in runners_up]
+    if view.baseline != view.recommended:
+        rows.append(("my model" if view.own_model else "baseline", view.baseline))
+    if view.surest not in (view.recommended, view.baseline):
+        rows.append(("surely within", view.surest))
+    rows += [("runner-up", each.candidate) for each in runners_up if each.candidate not in [row for _, row in rows]]
     rows.append(("nearest", view.nearest))
-    first: dict[str, tuple[str, CandidateView]] = {}
-    for name, candidate in rows:
-        if candidate is not None:
-            first.setdefault(candidate.id, (name, candidate))
-    return list(first.values())
+    return [(name, candidate) for name, candidate in rows if candidate is not None]
 
 
 def models_table(

@@ -371,7 +371,8 @@ def _choice(candidate: Candidate, target: Target, protocol: MeasurementProtocol)
 
 
 def _option(choice: ChoiceView) -> Option:
-    return option_of(choice.candidate, None, "", choice.threads, choice.name, choice.bits)
+    name = f"{choice.model} in {choice.weights} with {choice.runtime}"
+    return option_of(choice.candidate, None, "", choice.threads, name, choice.bits)
 
 
 def _unmeasured(models: Sequence[PublishedModel], space: PublishedSpace) -> tuple[OtherModelView, ...]:

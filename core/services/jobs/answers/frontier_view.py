@@ -23,6 +23,7 @@ from edgefront.core.services.quality.expected import perplexity_of
 from edgefront.core.services.quality.laws import readable_law_of
 from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.quality.trust import trained_of, trust_of
+from edgefront.core.services.spaces import score_of
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, REFERENCE, RowReader
 from edgefront.core.services.trainings.queries import frontier as frontier_of
 from edgefront.core.store.tables import Candidate
@@ -72,9 +73,7 @@ def frontier_view(
     baseline = as_baseline(points_of(beside))
     shown = [point for point in points if _is_within(point, limits)]
     views = [candidate_view(point, baseline) for point in shown]
-    own = LIMITS.read_or(row.limits, Limits()).model_dump() | limits.model_dump(exclude_none=True)
-    within = OptionLimits(**own)
-    published = None if request is None else request.space.published
+    within = OptionLimits(**LIMITS.read_or(row.limits, Limits()).model_dump() | limits.model_dump(exclude_none=True))
     return FrontierView(
         job_id=job.id,
         target_id=row.id,
@@ -82,7 +81,7 @@ def frontier_view(
         hypervolume=row.hypervolume,
         reference=reference,
         points=tuple(views),
-        score="" if published is None else published.score,
+        score="" if request is None else score_of(request.space),
         standings={view.id: within.standings(option_of(view, None, "", None, view.id)) for view in views},
         baseline=tuple(candidate_view(candidate, baseline) for candidate in beside),
         summary=summary_of(points_of(members), baseline, row, request),

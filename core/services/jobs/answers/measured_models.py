@@ -162,9 +162,7 @@ def check_times_measured(target: Target, limits: Limits) -> None:
             )
 
 
-def other_ways(
-    request: JobRequest | None, protocols: Sequence[MeasurementProtocol], devices: Sequence[Document]
-) -> str:
+def other_ways(request: JobRequest | None, protocols: Sequence[MeasurementProtocol], facts: Sequence[Document]) -> str:
     """Returns a sentence on what else may fit on devices with these facts; empty if nothing is left to try."""
     if request is None or not protocols:
         return ""
@@ -173,12 +171,13 @@ def other_ways(
         str(variant.weights)
         for protocol in protocols
         for variant in variants_of(protocol)
-        if BITS[format_of(variant)] == 4 and variant.runtime not in tried
-        if any(can_run(facts, variant) for facts in devices)
+        if BITS[format_of(variant)] == 4
+        and variant.runtime not in tried
+        and any(can_run(each, variant) for each in facts)
     ]
     option = "--weights" if request.space.published is None else "--formats"
     ways = [f"weights of 4 bits ({option} {','.join(dict.fromkeys(names))})"] if names else []
-    cores = max((facts["cores"] for facts in devices), default=0)
+    cores = max((each["cores"] for each in facts), default=0)
     if all(protocol.provider == "cpu" and protocol.threads < cores for protocol in protocols):
         ways.append(f"more threads (--threads {cores})")
     if request.space.inherit is None:
