@@ -75,8 +75,8 @@ class SmallerBatch(Unavailable):
     """A rank ran out of memory. All ranks restart from the latest checkpoint with half the micro rows."""
 
 
-class _StepAbandoned(Exception):
-    """Ends a step early to stop the training, because a step may take an hour. A resumed training repeats the step."""
+class Abandoned(Exception):
+    """Ends a step or an evaluation early, because each may take an hour. A resumed training repeats it."""
 
 
 class Trainer:
@@ -149,13 +149,19 @@ class Trainer:
         """
         # Deterministic mode would forbid the compiler's autotuning, and make compiled models slower.
         with nullcontext() if self.recipe.compile else deterministic(self.ranks.device):
-            return self._train()
+            try:
+                return self._train()
+            except Abandoned:
+                self._save_early()
+                return "stopped"
 
     def _train(self) -> Outcome:
         recipe, steps = self.recipe, self.recipe.steps
         report_every = min(100, max(1, steps // _REPORTS))
         self.journal.update(state="training", step=self.progress.step, steps=steps, micro_rows=self.progress.micro_rows)
         self._meter.restart(self.progress.step)
+        if self.progress.evaluated_step != self.progress.step > 0 == self.progress.step % recipe.evaluation.every:
+            self._evaluate()  # it was stopped during this evaluation
         for step in range(self.progress.step, steps):
             batch, done = self.batches(step), step + 1
             counted = int((batch.targets != IGNORED).sum())
@@ -163,17 +169,12 @@ class Trainer:
             # One all-reduce per step, so that all ranks continue or stop together.
             targets, stops, over = map(int, self.ranks.sums(counted, self._stop(), is_spent))
             if stops:
-                self._save_early()
-                return "stopped"
+                raise Abandoned
             if over:
                 self.journal.note(f"The {self.spec.budget.hours:g} hours were over after {step} of {steps} steps.")
                 break
             lr = learning_rate(recipe.schedule, recipe.optimizer.lr, step, steps)
-            try:
-                self._meter.add(*self._step(batch, targets, step, lr))
-            except _StepAbandoned:
-                self._save_early()
-                return "stopped"
+            self._meter.add(*self._step(batch, targets, step, lr))
             self.progress = self.progress.model_copy(update={"step": done, "tokens": self.progress.tokens + targets})
             evaluates = done % recipe.evaluation.every == 0 or done == steps
             saves = done % recipe.checkpoint_every == 0 or done == steps
@@ -205,8 +206,11 @@ class Trainer:
     def evaluate(self, split: str, *, whole: bool = True) -> Perplexity | None:
         """Returns the perplexity on the whole split or (not `whole`) the part for evaluations; None on ranks > 0."""
 
-        def left(seconds: float) -> None:
-            self.journal.update(now=False, seconds_left=round(seconds, 1))
+        def left(seconds: float | None) -> None:
+            if self.ranks.ranks == 1 and self._stop():
+                raise Abandoned
+            if seconds is not None:
+                self.journal.update(now=False, seconds_left=round(seconds, 1))
 
         perplexity = self._validation(self.model, split, whole=whole, left=left) if self.ranks.is_first else None
         self.ranks.wait()
@@ -254,7 +258,7 @@ class Trainer:
         for start in range(0, rows, size):
             stop = min(rows, start + size)
             if start and self.ranks.ranks == 1 and self._stop():
-                raise _StepAbandoned
+                raise Abandoned
             is_last = stop == rows
             with self._ddp.no_sync() if self._ddp is not None and not is_last else nullcontext():
                 with autocast(self.ranks.device, self.recipe.precision):
@@ -277,8 +281,7 @@ class Trainer:
             )
         half = math.ceil(rows / 2)
         self.optimizer.zero_grad(set_to_none=True)
-        if self.ranks.device.type == "cuda":
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
         self.progress = self.progress.model_copy(update={"micro_rows": half})
         write_limit(self._folder, half)
         self.journal.update(micro_rows=half)
@@ -312,8 +315,7 @@ class Trainer:
     def _save_early(self) -> None:
         """Saves a checkpoint before the end of the training."""
         self._check_finite()
-        seconds = self.progress.seconds + self._meter.seconds
-        self.progress = self.progress.model_copy(update={"seconds": seconds})
+        self.progress = self.progress.model_copy(update={"seconds": self.progress.seconds + self._meter.seconds})
         self._meter.restart(self.progress.step)
         self._save()
 
@@ -341,8 +343,8 @@ class Trainer:
         return is_best
 
     def _metric(self, **values: Any) -> MetricView:
-        progress = self.progress
-        return MetricView(step=progress.step, tokens=progress.tokens, seconds=round(progress.seconds, 3), **values)
+        done = self.progress
+        return MetricView(step=done.step, tokens=done.tokens, seconds=round(done.seconds, 3), **values)
 
     def _save(self) -> None:
         if self._saved == self.progress.step:
@@ -393,8 +395,6 @@ class Trainer:
             self._meter.resume(pending)
         if memory:
             # Counts stay on the CPU, because reading a count on the GPU would wait for the GPU in every step.
-            device = self.ranks.device
-            self._state = Cache(self.architecture, "memory")
-            self._state.update(
-                {name: value.to(device) if value.is_floating_point() else value for name, value in memory.items()}
-            )
+            device, self._state = self.ranks.device, Cache(self.architecture, "memory")
+            for name, value in memory.items():
+                self._state[name] = value.to(device) if value.is_floating_point() else value

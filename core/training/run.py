@@ -22,7 +22,7 @@ from edgefront.core.common.logs import log_to_stderr
 from edgefront.core.common.validation import invalid_input
 from edgefront.core.training.distributed import Ranks, joined
 from edgefront.core.training.evaluation.package import write_package
-from edgefront.core.training.loop import SmallerBatch, Trainer
+from edgefront.core.training.loop import Abandoned, SmallerBatch, Trainer
 from edgefront.core.training.run_folder import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -74,7 +74,11 @@ def _train(spec: RunSpec, folder: Path, ranks: Ranks, journal: Journal, stop: th
             journal.update(state="stopped", step=trainer.progress.step)
             return EXIT_STOPPED
         journal.update(state="evaluating")
-        _write_result(trainer, folder)
+        try:
+            _write_result(trainer, folder)
+        except Abandoned:
+            journal.update(state="stopped")
+            return EXIT_STOPPED
         journal.update(state="done", seconds_left=0.0)
         return EXIT_DONE
 

@@ -163,21 +163,20 @@ class Validation:
         split: str = "valid",
         *,
         whole: bool = False,
-        left: Callable[[float], None] = lambda _: None,
+        left: Callable[[float | None], None] = lambda _: None,
     ) -> Perplexity:
         """Evaluates the whole split, or the part that the recipe evaluates during training.
 
-        Of whole splits, `left` receives the seconds until all are evaluated. Raises `Diverged` if the loss is not
-        finite.
+        After each batch `left` receives the seconds until all whole splits are evaluated, or None for the part; its
+        errors end the evaluation. Raises `Diverged` if the loss is not finite.
         """
         recipe, began = self._recipe, time.monotonic()
         limit = None if whole else recipe.evaluation.tokens
 
         def progress(done: int, count: int) -> None:
             self._pace = (time.monotonic() - began) / max(1, done)
-            if whole:
-                later = self._tokens("test") if split == "valid" else 0
-                left((count - done + later) * self._pace)
+            later = self._tokens("test") if split == "valid" else 0
+            left((count - done + later) * self._pace if whole else None)
 
         if recipe.task == "masked":
             return self._masked(model, split, limit, progress)

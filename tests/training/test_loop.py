@@ -96,6 +96,19 @@ def test_a_step_of_many_parts_is_abandoned_for_a_stop_and_repeated(data: Path, t
     assert_same_end(whole, parts)
 
 
+@pytest.mark.parametrize("asked", [5 + 1, 8 + 2 + 1])
+def test_an_evaluation_is_abandoned_for_a_stop_and_repeated(asked: int, data: Path, tmp_path: Path) -> None:
+    """Of the fifth step, and of the eighth and last: a stop takes one batch of an evaluation, however long it is."""
+    spec = spec_of(data, evaluation={"every": 5})
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    trainer(spec, whole).train()
+    made = trainer(spec, parts, after(asked))
+    assert made.train() == "stopped"
+    assert made.progress.evaluated_step != made.progress.step
+    assert trainer(spec, parts).train() == "done"
+    assert_same_end(whole, parts)
+
+
 def test_in_float16_every_rank_resumes_with_the_same_loss_scale(data: Path, tmp_path: Path) -> None:
     made = trainer(spec_of(data, precision="float16"), tmp_path / "run", after(3))
     made._scaler.set_growth_interval(2)
