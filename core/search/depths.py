@@ -55,11 +55,12 @@ class Depth:
 def next_depths(
     measured: Sequence[Depth], stock: Sequence[Architecture], problem: Problem, most: int = MAX_DEPTHS
 ) -> Sequence[Architecture]:
-    """Returns the stock models to measure next, a part of `stock` (in order of depth). Returns all of `stock` at once
+    """Returns the stock models to measure next, a part of `stock` (in order of depth). Returns all that are unmeasured
     unless the goal is the best model within limits. Empty when the search has converged or `most` depths are measured.
     """
     if problem.goal != Goal.BEST_WITHIN_LIMITS:
-        return () if measured else stock
+        known = {depth.blocks for depth in measured}
+        return [model for model in stock if len(model.blocks) not in known]
     if not measured:
         return [stock[index] for index in sorted({0, min(SECOND, len(stock) - 1)})]
     between, guess = _bracket(measured, stock, problem)

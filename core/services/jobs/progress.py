@@ -128,19 +128,34 @@ def _launch_seconds(target: Target, of_job: float, latencies: Latencies | None) 
 
 def launches_in_time(session: Session, request: JobRequest, target: Target, now: datetime) -> int | None:
     """Estimates the number of launches in the rest of the job's time budget, from the target's average pace or from the
-    pace of the latest `RECENT` launches, whichever is slower, because later models of a search may be larger.
+    pace of the latest `RECENT` launches, whichever is slower, because later models of a search may be larger. Before
+    the target's first launch has finished, the pace is that of the job on the device.
 
-    Returns None if there is no time budget, or before the target's first launch has finished.
+    Returns None if there is no time budget, or before the job's first launch on the device has finished.
     """
-    began = job_queries.first_start(session, target)
-    if request.budget.minutes is None or began is None or target.started_at is None or not target.launches_done:
+    began, since, done = job_queries.first_start(session, target), target.started_at, target.launches_done
+    if since is None or not done:
+        own = job_queries.targets(session, [target.job_id])
+        since, done = began, sum(each.launches_done for each in own if each.device_key == target.device_key)
+    if request.budget.minutes is None or began is None or since is None or not done:
         return None
     left = request.budget.minutes * 60 - (now - began).total_seconds()
-    pace = (now - target.started_at).total_seconds() / target.launches_done
+    pace = (now - since).total_seconds() / done
     before = demand.finished_before(session, target, RECENT)
     if before is not None:
         pace = max(pace, (now - before).total_seconds() / RECENT)
     return int(max(0.0, left) / max(1e-3, pace))
+
+
+def baselines_in_time(session: Session, request: JobRequest, target: Target, now: datetime) -> int | None:
+    """Returns the number of baselines to measure next; None: any. With a time budget one at first, then those that take
+    a quarter of the time, so that candidates and the answer's further launches follow.
+    """
+    launches = launches_in_time(session, request, target, now)
+    if launches is None:
+        return None if request.budget.minutes is None else 1
+    share = (target.launches_done + launches) // RESERVED
+    return max(0, share // sizes_of(request).baseline_launches - target.candidates)
 
 
 def out_of_time(session: Session, request: JobRequest, target: Target, now: datetime) -> bool:

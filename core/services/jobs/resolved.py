@@ -149,6 +149,8 @@ BASELINE_LAUNCHES = 3
 """Number of launches of each baseline of a frontier. Several are needed because every comparison divides by a baseline,
 and because the spread of these launches estimates the device's launch variance.
 """
+SHORT_MINUTES = 10
+"""Time budget below which a baseline is launched once before the search, as a device may be slow."""
 
 
 class Sizes(NamedTuple):
@@ -180,8 +182,10 @@ def _sizes(text: str) -> Sizes:
     while total < most and (algorithm.generations is None or generation < algorithm.generations):
         total, generation = total + algorithm.generation_size(generation), generation + 1
     baselines, launches = len(space.baselines(request["baseline_layers"])), BASELINE_LAUNCHES
+    if (request["budget"]["minutes"] or math.inf) < SHORT_MINUTES:
+        launches = 1
     if request["goal"] == Goal.BEST_WITHIN_LIMITS:
-        baselines, launches = min(baselines, MAX_DEPTHS), 1 if baselines > 1 else BASELINE_LAUNCHES
+        baselines, launches = min(baselines, MAX_DEPTHS), 1 if baselines > 1 else launches
     total = min(total, most)
     return Sizes(baselines, launches, total, algorithm.expected_candidates(0, total), algorithm.generation_size(1))
 

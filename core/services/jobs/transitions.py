@@ -53,7 +53,6 @@ def end_targets(session: Session, targets: Sequence[Target], state: TargetState,
         for candidate in waiting:
             candidate.state = CandidateState.CANCELLED
         candidate_queries.write(session, waiting)
-        target.settled += len(waiting)
         event_log.append(session, target.job_id, [candidate_entry(candidate) for candidate in waiting], now)
         change_state(session, target, state, note, now)
 

@@ -86,7 +86,8 @@ def estimate(
         _target(request, index, plans[index], place, data, drawn, fits)
         for (index, place, data), drawn in zip(placed, examples, strict=True)
     ]
-    stock = [Count(expected=(size := len(baselines[index])), at_most=size) for index, *_ in placed]
+    size = sizes_of(request).baselines if placed else 0
+    stock = [Count(expected=size, at_most=size)] * len(placed)
     stored = _sum([*(target.candidates for target in targets), *stock])
     keys = [place.device_key for _, place, _ in placed]
     bytes_ = [plans[0].costs(architecture).total_parameters * 4 for drawn in examples for architecture in drawn]
@@ -141,7 +142,11 @@ def _target(
 ) -> TargetEstimate:
     baselines = plan_.baselines()
     sizes = sizes_of(request)
+    fit = fits.fit(data.to_fit)
+    seconds, source = data.past.pace([*baselines, *examples], plan_.protocol, fit)
     most, launches_each = sizes.candidates, sizes.baseline_launches
+    if seconds and request.budget.minutes is not None:
+        most = min(most, max(1, int(60 * request.budget.minutes * max(1, data.online) / seconds)))
     lacking = [max(0, launches_each - data.baselines.get(baseline.digest, 0)) for baseline in baselines]
     repeats = min(sum(lacking), sizes.baselines * launches_each)
     expected = plan_.algorithm.expected_candidates(data.measured, most)
@@ -150,8 +155,6 @@ def _target(
     none = data.precise or (index > 0 and has_one_answer(request))
     refinements = Count(expected=0 if none else int(share * expected), at_most=int(share * most))
     launches = Count(expected=repeats + expected + refinements.expected, at_most=repeats + most + refinements.at_most)
-    fit = fits.fit(data.to_fit)
-    seconds, source = data.past.pace([*baselines, *examples], plan_.protocol, fit)
     minutes = [
         None if seconds is None else _minutes(request, plan_, count, searched, seconds, data.online)
         for count, searched in ((launches.expected, expected), (launches.at_most, most))
@@ -246,14 +249,14 @@ class PastLaunches:
         passes = protocol.warmup + protocol.repeats
         if self.same and fit is not None:
             latency_ms = float(np.mean(fit.latency.predict(Shapes.of(architectures)).ms))
-            return _overhead_s(self.same) + passes * latency_ms / 1000, "predicted"
+            return _overhead_s(self.same, architectures) + passes * latency_ms / 1000, "predicted"
         if self.same:
             return median(launch.result["wall_s"] for launch in self.same), "measured"
         speed = _flops_per_ms(self.others)
         if speed is None:
             return None, "unknown"
         flops = float(np.mean([protocol_costs(architecture, protocol).flops for architecture in architectures]))
-        return _overhead_s(self.others) + passes * flops / speed / 1000, "flops"
+        return _overhead_s(self.others, architectures) + passes * flops / speed / 1000, "flops"
 
 
 def past_launches(session: Session, device_keys: Sequence[str], protocol_digest: str) -> PastLaunches:
@@ -280,9 +283,14 @@ def _latest(session: Session, *conditions: ColumnElement[bool]) -> list[Row[Any]
     return [row for row in rows if row.result is not None]
 
 
-def _overhead_s(past: Sequence[Row[Any]]) -> float:
-    """Median overhead of a launch, s: process start and model construction."""
-    return float(median(max(0.0, launch.result["wall_s"] - launch.result["measuring_s"]) for launch in past))
+def _overhead_s(past: Sequence[Row[Any]], architectures: Sequence[Architecture]) -> float:
+    """Overhead of a launch of such models, s: process start and model construction. It is that of the median past
+    launch, and for larger models the seconds a parameter of the launch with the fewest.
+    """
+    seconds = [max(0.0, launch.result["wall_s"] - launch.result["measuring_s"]) for launch in past]
+    sizes = Shapes.of([Architecture.model_validate(launch.architecture) for launch in past]).total_parameters
+    further = float(np.mean(Shapes.of(architectures).total_parameters) - np.median(sizes))
+    return float(median(seconds) + max(0.0, further) * np.min(seconds / sizes))
 
 
 def _flops_per_ms(past: Sequence[Row[Any]]) -> float | None:

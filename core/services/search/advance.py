@@ -34,6 +34,7 @@ from edgefront.core.services.jobs import frontier as frontier_queries
 from edgefront.core.services.jobs import progress
 from edgefront.core.services.jobs.comparison import depth_of
 from edgefront.core.services.jobs.frontier import rows_of
+from edgefront.core.services.jobs.incumbents import has_one_answer, incumbent_of
 from edgefront.core.services.jobs.progress import baselines_complete, has_next_step
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import demand
@@ -42,7 +43,7 @@ from edgefront.core.services.jobs.resolved import ResolvedJob, SearchPlan, sizes
 from edgefront.core.services.jobs.transitions import change_state, end_target
 from edgefront.core.services.quality import laws
 from edgefront.core.services.search import refining, snapshots, supernets
-from edgefront.core.services.search.computing import MORE, WAIT, Computed, ComputeStep, Step
+from edgefront.core.services.search.computing import MORE, NO_TIME, STORE_BATCH, WAIT, Computed, ComputeStep, Step
 from edgefront.core.services.search.proposing import (
     BEFORE_SEARCH,
     apply_known_results,
@@ -55,9 +56,6 @@ from edgefront.core.services.trainings import queries as training_queries
 from edgefront.core.store.clock import is_ahead
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Generation, Job, Target
-
-STORE_BATCH = 100
-"""Maximum number of proposals that one transaction stores. The transaction locks the target for less than a second."""
 
 CATCH_UP_BATCH = 500
 """Maximum number of candidates that one transaction (some tenths of a second) adds launches or applies results to."""
@@ -200,8 +198,10 @@ def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime
         return MORE
     every = candidate_queries.baselines(session, target.id)
     depths = [depth_of(baseline) for baseline in every]
-    if next_depths(depths, plan.baselines(), plan.problem):
-        return Step(compute=ComputeStep(target.id, BEFORE_SEARCH, plan, target.seed, depths=depths))
+    in_time = progress.baselines_in_time(session, plan.job.request, target, now)
+    if next_depths(depths, plan.baselines(), plan.problem)[:in_time]:
+        step = ComputeStep(target.id, BEFORE_SEARCH, plan, target.seed, depths=depths, in_time=in_time)
+        return Step(compute=step)
     points = frontier_queries.baseline_points(session, [target.id])[target.id]
     if not points:
         reasons = sorted({baseline.reason or baseline.state for baseline in every})
@@ -227,7 +227,8 @@ def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -
     proposed_so_far = target.candidates - candidate_queries.baseline_count(session, target.id)
     if unfinished is not None:
         before = proposed_so_far - unfinished.stored
-        return _ask(session, target, plan, target.generation, None if budget is None else budget - before, now)
+        most = None if budget is None else budget - before
+        return _ask(session, target, ComputeStep(target.id, target.generation, plan, target.seed, most=most), now)
     if candidate_queries.any_waiting(session, target.id) or demand.has_live_launch(session, target, Purpose.REPEAT):
         return WAIT
     number = target.generation + 1
@@ -237,12 +238,14 @@ def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -
         if left is not None and left <= 0:
             why = f"The budget of {budget:,} candidate{'' if budget == 1 else 's'} was spent."
         return _end_search(session, target, why, now)
+    step = ComputeStep(target.id, number, plan, target.seed, most=left)
     in_time = progress.launches_in_time(session, plan.job.request, target, now)
     if in_time is not None and plan.problem.goal == Goal.BEST_WITHIN_LIMITS:
-        in_time = max(in_time - progress.RESERVED, 0 if proposed_so_far else 1)
+        has_answer = has_one_answer(plan.job.request) and incumbent_of(session, target) is not None
+        in_time = max(in_time - progress.RESERVED, 0 if proposed_so_far or has_answer else 1)
         if not in_time:
-            return _end_search(session, target, "The remaining time is for further launches of the answer.", now)
-        left = in_time if left is None else min(left, in_time)
+            return _end_search(session, target, NO_TIME, now)
+        step = replace(step, in_time=in_time, mean_flops=candidate_queries.mean_flops(session, target))
     if number >= MAX_EMPTY_GENERATIONS and not candidate_queries.measured_since(
         session, target.id, number - MAX_EMPTY_GENERATIONS
     ):
@@ -252,12 +255,12 @@ def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -
             f"The last {MAX_EMPTY_GENERATIONS} generations had no candidate that could be measured.",
             now,
         )
-    return _ask(session, target, plan, number, left, now)
+    return _ask(session, target, step, now)
 
 
-def _ask(session: Session, target: Target, plan: SearchPlan, number: int, left: int | None, now: datetime) -> Step:
+def _ask(session: Session, target: Target, step: ComputeStep, now: datetime) -> Step:
     """Returns the step that computes the generation; `WAIT` while an input of the step is missing."""
-    step = ComputeStep(target.id, number, plan, target.seed, most=left)
+    plan, number = step.plan, step.number
     needs, search = plan.algorithm.needs(number), plan.algorithm
     if Need.CANDIDATE_POOL in needs:
         pool = _candidate_pool(session, target, plan.job.request)

@@ -6,6 +6,7 @@ A computation takes from milliseconds to many seconds, so it holds no transactio
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
@@ -22,6 +23,10 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.lifecycle import SupernetRequest
 from edgefront.core.store.sql import Document
 
+STORE_BATCH = 100
+"""Maximum number of proposals that one transaction stores. The transaction locks the target for less than a second."""
+NO_TIME = "The remaining time is for further launches of the answer."
+
 
 @dataclass(frozen=True)
 class ComputeStep:
@@ -37,6 +42,10 @@ class ComputeStep:
     """Id of the database row with the snapshot; None for baselines and supernets."""
     most: int | None = None
     """Maximum number of candidates by the budget; None: unlimited. For baselines the maximum number of depths."""
+    in_time: int | None = None
+    """Number of launches of average models in the rest of the time, or of baselines; None: unlimited."""
+    mean_flops: float | None = None
+    """Mean FLOPs of the models measured so far; None if unknown."""
     device_data: DeviceData | None = None
     """Other data of the device; None if the algorithm needs no such data."""
     depths: Sequence[Depth] = ()
@@ -55,7 +64,7 @@ class ComputeStep:
             return Computed(supernet=asked)
         if self.number == BEFORE_SEARCH:
             depths = next_depths(self.depths, self.plan.baselines(), self.plan.problem, self.most or MAX_DEPTHS)
-            return Computed(self._with_figures([Proposal({}, depth, "baseline") for depth in depths]))
+            return Computed(self._with_figures([Proposal({}, depth, "baseline") for depth in depths[: self.in_time]]))
         snapshot = self.snapshot
         if self.device_data is not None:
             snapshot = self.device_data.known_to(snapshot, self.plan.protocol)
@@ -64,7 +73,23 @@ class ComputeStep:
             for genome, described, proxy in self.candidate_pool
         ]
         answer = self.plan.algorithm.answer(Context(self.seed, self.number, snapshot, offers, self.supernet))
-        return Computed(self._with_figures(answer.proposals[: self.most]), answer.note)
+        proposed = self._with_figures(answer.proposals[: self.most])
+        fitting = self._fitting(proposed)
+        if not fitting and self.number == 0 and snapshot.incumbent is None:
+            fitting = tuple(sorted(proposed, key=lambda each: each.costs.flops)[:1])
+        return Computed(fitting, answer.note if fitting or not proposed else NO_TIME)
+
+    def _fitting(self, proposed: tuple[Proposed, ...]) -> tuple[Proposed, ...]:
+        """Returns the proposals that can be measured in time, by their FLOPs."""
+        if self.in_time is None:
+            return proposed
+        left, fitting = float(self.in_time), list[Proposed]()
+        for each in proposed:
+            launches = max(1.0, each.costs.flops / (self.mean_flops or math.inf))
+            if 2 * launches - 1 <= left:  # the answer is launched again
+                fitting.append(each)
+                left -= launches
+        return tuple(fitting[:STORE_BATCH])
 
     def _with_figures(self, proposals: Sequence[Proposal]) -> tuple[Proposed, ...]:
         """Returns the proposals with costs, scores and predicted perplexities."""

@@ -38,10 +38,10 @@ from edgefront.core.search.interface import Incumbent
 from edgefront.core.search.pareto.frontier import Dominance
 from edgefront.core.services import tasks
 from edgefront.core.services.jobs import frontier as frontier_queries
+from edgefront.core.services.jobs import progress
 from edgefront.core.services.jobs.comparison import depth_of, starts_from_model
 from edgefront.core.services.jobs.frontier import dominance_of
 from edgefront.core.services.jobs.incumbents import best_of_job, bits_of, has_one_answer, incumbent_of, target_ahead
-from edgefront.core.services.jobs.progress import refinement_budget
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_queries
@@ -76,8 +76,9 @@ def refine(session: Session, request: JobRequest, target: Target, now: datetime)
             return WAIT  # that target's model may be found beyond the limits; then this target has the answer
     if demand.has_live_launch(session, target):
         return WAIT
-    further = uncertain(session, target)
-    if not further:
+    in_time = progress.launches_in_time(session, request, target, now)
+    further = uncertain(session, target)[:in_time]
+    if not further and in_time != 0:
         step = _last_depth(session, target, request)
         if step is not None:
             return Step(compute=step)
@@ -145,7 +146,9 @@ def _left(session: Session, target: Target) -> int:
     request = JOB_REQUEST.read(session.get_one(Job, target.job_id).request)
     if has_one_answer(request) and target_ahead(session, target) is not None:
         return 0
-    return refinement_budget(request, target, candidate_queries.baseline_count(session, target.id)) - target.refinements
+    budget = progress.refinement_budget(request, target, candidate_queries.baseline_count(session, target.id))
+    least = progress.RESERVED if request.budget.refinement and request.goal == Goal.BEST_WITHIN_LIMITS else 0
+    return max(least, budget) - target.refinements
 
 
 def _refinable(

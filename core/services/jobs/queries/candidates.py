@@ -32,7 +32,7 @@ from edgefront.core.measurement.figures import FIGURES, MEASURED
 from edgefront.core.measurement.statistics import DECISIVE
 from edgefront.core.schemas.jobs import Limits
 from edgefront.core.store.sql import Document, any_of, columns, typed, write_back
-from edgefront.core.store.tables import Candidate, Launch, Measurement
+from edgefront.core.store.tables import Candidate, Launch, Measurement, Target
 
 MAX_BASELINES = 256
 """Maximum number of baselines. Baselines have the lowest numbers of a target, so queries find them by number."""
@@ -119,6 +119,13 @@ def latencies(session: Session, target_ids: Collection[str]) -> dict[str, Latenc
     query = select(Candidate.target_id, func.avg(Candidate.latency_ms), func.avg(waits))
     rows = session.execute(query.where(any_of(Candidate.target_id, target_ids)).group_by(Candidate.target_id))
     return {id_: Latencies(measured, waiting) for id_, measured, waiting in rows}
+
+
+def mean_flops(session: Session, target: Target) -> float | None:
+    """Mean FLOPs of the models that the job has measured on the target's device; None if there are none."""
+    own = Target.job_id == target.job_id, Target.device_key == target.device_key, Candidate.latency_ms.is_not(None)
+    mean = session.scalar(select(func.avg(Candidate.flops)).join(Target, Target.id == Candidate.target_id).where(*own))
+    return None if mean is None else float(mean)
 
 
 def marked_counts(session: Session, target_ids: Collection[str]) -> dict[str, int]:
