@@ -26,7 +26,6 @@ SERVES = (
     "fastapi",
     "uvicorn",
     "moocore",
-    "pymoo",
     "sklearn",
 )
 MINUTES = "{minutes}"

@@ -191,7 +191,7 @@ WITHOUT: tuple[dict[str, tuple[str, ...]], ...] = (
         "edgefront.core.data.batches.batches": ("torch", "sqlalchemy", "tokenizers"),
         "edgefront.core.measurement.prediction.latency": ("torch", "sqlalchemy", "onnx", "sklearn"),
         "edgefront.core.measurement.prediction.memory": ("torch", "sqlalchemy", "onnx", "sklearn"),
-        "edgefront.cli.main": ("torch", "onnxruntime", "onnx", "sqlalchemy", "fastapi", "celery", "moocore", "pymoo"),
+        "edgefront.cli.main": ("torch", "onnxruntime", "onnx", "sqlalchemy", "fastapi", "celery", "moocore"),
         "edgefront.core.data.prepared.preparation": ("torch", "sqlalchemy"),
         "edgefront.core.search.registry": ("torch", "sqlalchemy", "matplotlib"),
         "edgefront.core.search.supernet_settings": ("torch", "sqlalchemy", "matplotlib"),

@@ -219,7 +219,7 @@ class AddedTargetRequest(Request):
         return self
 
 
-Algorithm = Literal["auto", "surrogate", "listed", "lts", "random", "nsga2", "par-supernet"]
+Algorithm = Literal["auto", "surrogate", "listed", "lts", "random", "par-supernet"]
 
 
 class AlgorithmRequest(Request):

@@ -12,7 +12,7 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.space import SearchSpace
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.validation import invalid_input
-from edgefront.core.search.evolution import LightweightTransformerSearch, LtsSettings, Nsga2, Nsga2Settings
+from edgefront.core.search.evolution import LightweightTransformerSearch, LtsSettings
 from edgefront.core.search.interface import Algorithm, Answer, Context, generator
 from edgefront.core.search.listed import ListedSearch, ListedSettings
 from edgefront.core.search.par_supernet import ParSupernet, ParSupernetSettings
@@ -74,9 +74,6 @@ ALGORITHMS = {
         LightweightTransformerSearch,
     ),
     "random": AlgorithmInfo("Uniform random search", "the control of LTS §4", RandomSettings, RandomSearch),
-    "nsga2": AlgorithmInfo(
-        "NSGA-II over the same genome, with pymoo's operators", "Deb et al. 2002; pymoo", Nsga2Settings, Nsga2
-    ),
     "par-supernet": AlgorithmInfo(
         "PAR's differentiable search: what a supernet chose, trained by the pool",
         "PAR (arXiv 2009.04534) §2; FBNet (arXiv 1812.03443)",
@@ -96,7 +93,7 @@ def make(
     """Creates an algorithm for a space.
 
     Args:
-        name: `surrogate`, `listed`, `lts`, `random`, `nsga2` or `par-supernet`.
+        name: `surrogate`, `listed`, `lts`, `random` or `par-supernet`.
         settings: settings that differ from the defaults.
         space: the space, already narrowed.
         accept: whether an architecture may be proposed, by checks that need no device (parameters, weight bytes).

@@ -24,7 +24,6 @@ _EXTRAS = {
         "prometheus_client",
         "psycopg",
         "pyarrow",
-        "pymoo",
         "safetensors",
         "scipy",
         "sklearn",

@@ -5,9 +5,9 @@ frontiers): launches of kernels, heads, and arithmetic at a fixed rate. Memory i
 what the layers allocate, without weights. With weights in it memory all but follows the proxy, nearly every
 architecture is on the frontier, and no algorithm does much better than another (docs/decisions/0003-search.md).
 
-This device was chosen knowing that: with true peak memory, and with latencies fitted to the paper's ARM CPU, neither
-`lts` nor `nsga2` beat random search. Tests on it show that the algorithms use a pull between the objectives where there
-is one, not that every device has one.
+This device was chosen knowing that: with true peak memory, and with latencies fitted to the paper's ARM CPU, `lts`
+did not beat random search. Tests on it show that it uses a pull between the objectives where there is one, not that
+every device has one.
 """
 
 from __future__ import annotations

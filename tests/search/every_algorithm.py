@@ -17,7 +17,7 @@ from edgefront.core.search.problem import Problem
 from edgefront.core.search.registry import make
 
 SMALL = LTS_GPT2.narrow({"n_layer": [2, 3, 4], "d_model": [128, 192, 256], "d_inner": {"max": 1024}})
-POPULATIONS = ["lts", "random", "nsga2"]
+POPULATIONS = ["lts", "random"]
 """The algorithms whose generations have a size, whatever was measured."""
 
 

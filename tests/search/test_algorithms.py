@@ -210,13 +210,12 @@ def volume_after(name: str, seed: int) -> float:
 
 
 @pytest.mark.parametrize("seeds", [2, pytest.param(16, marks=pytest.mark.long)])
-@pytest.mark.parametrize("rival", ["lts", "nsga2"])
-def test_evolution_beats_random_search_at_equal_budget(rival: str, seeds: int) -> None:
+def test_evolution_beats_random_search_at_equal_budget(seeds: int) -> None:
     """On latency and memory additive over layers: nearly always, and by a margin on average (see cost_model).
 
-    Of sixteen seeds two of nsga2's lost 0.2 %, all others won; both gained 3.6 % and more on average.
+    All of sixteen seeds won, by 3.6 % and more on average.
     """
-    gains = [volume_after(rival, seed) / volume_after("random", seed) - 1 for seed in range(seeds)]
+    gains = [volume_after("lts", seed) / volume_after("random", seed) - 1 for seed in range(seeds)]
     assert sum(gain < 0 for gain in gains) <= seeds / 8
     assert sum(gains) / len(gains) > 0.025
 
@@ -244,8 +243,6 @@ def test_defaults_are_the_papers(name: str) -> None:
         ("lts", {"mutation_probability": 1.5}, "settings.mutation_probability"),
         ("lts", {"mutation_probability": float("nan")}, "settings.mutation_probability"),
         ("random", {"iterations": 0}, "settings.iterations"),
-        ("nsga2", {"population": 1}, "settings.population"),
-        ("nsga2", {"mutation_eta": 0}, "settings.mutation_eta"),
         ("surrogate", {"initial": 2}, "settings.initial"),
         ("surrogate", {"audit_share": 1.5}, "settings.audit_share"),
         ("surrogate", {"least_gain": -0.1}, "settings.least_gain"),

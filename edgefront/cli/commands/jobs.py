@@ -67,7 +67,7 @@ def submit(
     algorithm: Annotated[
         str,
         typer.Option(
-            help="surrogate, lts, random, nsga2 or par-supernet. Default: surrogate.",
+            help="surrogate, lts, random or par-supernet. Default: surrogate.",
         ),
     ] = "auto",
     setting: Annotated[
