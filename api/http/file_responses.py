@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import anyio
@@ -38,21 +38,6 @@ def send_file(
 def send_view(view: BaseModel) -> Response:
     """Returns a response with the view as JSON, encoded in the caller's thread instead of the event loop."""
     return Response(view.model_dump_json(), media_type="application/json")
-
-
-async def streamed(chunks: Iterator[bytes], limiter: anyio.CapacityLimiter | None) -> AsyncIterator[bytes]:
-    """Returns an iterator that reads chunks, up to an empty chunk, in threads limited by `limiter`. The first chunk is
-    read at once, so that an error is raised before the response starts.
-    """
-    first = await anyio.to_thread.run_sync(next, chunks, b"", limiter=limiter)
-
-    async def body() -> AsyncIterator[bytes]:
-        chunk = first
-        while chunk:
-            yield chunk
-            chunk = await anyio.to_thread.run_sync(next, chunks, b"", limiter=limiter)
-
-    return body()
 
 
 class _RangedFile(FileResponse):

@@ -1,10 +1,9 @@
-"""`/v1/trainings/{id}/files`, the files of a training; `/archive`, the files of its result as one zip; and `/model`,
+"""`/v1/trainings/{id}/files`, the files of a training; `/archive`, the files of its result as one tar; and `/model`,
 its model as one file. `/v1/trainings/import` stores a model with its weights as a completed training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Annotated
 
@@ -17,10 +16,11 @@ from starlette.responses import FileResponse, StreamingResponse
 from edgefront.api.context import AppContext, CurrentUser, CurrentViewer
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import BINARY, answer, errors, file_answer
-from edgefront.api.http.file_responses import IfNoneMatch, send_file, streamed
+from edgefront.api.http.file_responses import IfNoneMatch, send_file
 from edgefront.api.http.parameters import TrainingId
 from edgefront.api.http.routes import ThreadRoute
 from edgefront.core.architectures.cost.passes import Logits
+from edgefront.core.common.files import Archive
 from edgefront.core.common.number_formats import NumberFormat
 from edgefront.core.model_files.model_file import ModelFormat
 from edgefront.core.schemas.agent import Name
@@ -75,31 +75,35 @@ async def download_training_file(
 
 @router.get(
     "/{training_id}/archive",
-    summary="Download a training's result as one zip",
+    summary="Download a training's result as one tar archive",
     response_class=StreamingResponse,
     responses={
         200: {
             "description": "The archive, not compressed",
-            "content": {_MEDIA: {"schema": BINARY, "example": "(a zip archive)"}},
+            "content": {_MEDIA: {"schema": BINARY, "example": "(a tar archive)"}},
         },
         **errors(404, 409),
     },
 )
 async def download_training_archive(training_id: TrainingId, viewer: CurrentViewer, context: AppContext) -> Response:
     """Sends an archive of the listed files, without the prefix `result/`, in one folder named after the training's id,
-    like `edgefront train download`.
+    like `edgefront train download`; `POST /v1/trainings/import` takes them at the top of an archive.
 
     The archive is made while it is sent. If a file is missing or changes its size, the download is aborted, so that no
     incomplete archive looks complete.
     """
 
-    def begin() -> Iterator[bytes]:
-        return files_of(context.database, viewer, training_id, context.settings).archive()
+    def begin() -> tuple[Archive, int]:
+        archive = files_of(context.database, viewer, training_id, context.settings).archive()
+        return archive, archive.size
 
-    chunks = await context.slow.run(begin)
-    headers = {"Cache-Control": "private, no-cache", "Content-Disposition": f'attachment; filename="{training_id}.zip"'}
-    body = await streamed(chunks, context.slow.limiter)
-    return StreamingResponse(body, headers=headers, media_type=_MEDIA)
+    archive, size = await context.slow.run(begin)
+    headers = {
+        "Cache-Control": "private, no-cache",
+        "Content-Disposition": f'attachment; filename="{training_id}.tar"',
+        "Content-Length": str(size),
+    }
+    return StreamingResponse(archive, headers=headers, media_type=_MEDIA)
 
 
 @router.get(

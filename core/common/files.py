@@ -1,4 +1,4 @@
-"""Atomic writes of files, SHA-256 of files, file locks, errors of a full disk, and JSON lines.
+"""Atomic writes of files, SHA-256 of files, file locks, errors of a full disk, tar archives, and JSON lines.
 
 The operating system releases a lock when the holding process ends, even if the process is killed. `filelock` implements
 all locks but one: the measuring lock of a host (`agents.measuring.forkserver`) is taken on an open file, because a
@@ -11,8 +11,10 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+import tarfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -146,6 +148,50 @@ def sync(path: Path) -> None:
             os.fsync(handle)
     finally:
         os.close(handle)
+
+
+TAR_END = bytes(2 * tarfile.BLOCKSIZE)
+
+
+def tar_header(name: str, size: int) -> bytes:
+    """Returns the header of a file in a tar archive, without a time, so that equal files give equal bytes."""
+    info = tarfile.TarInfo(name)
+    info.size = size
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+def tar_padding(size: int) -> bytes:
+    """Returns the bytes that follow a file of this size in a tar archive."""
+    return bytes(-size % tarfile.BLOCKSIZE)
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An uncompressed tar archive, created while it is sent, from a mapping of names in the archive to files. Each
+    iteration reads the files again, so that a request can be retried.
+    """
+
+    files: Mapping[str, Path]
+
+    @property
+    def size(self) -> int:
+        """Size of the archive in bytes."""
+        sizes = [path.stat().st_size for path in self.files.values()]
+        return sum(tarfile.BLOCKSIZE + size + len(tar_padding(size)) for size in sizes) + len(TAR_END)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yields the archive in chunks. Raises `Conflict` if the size of a file changes meanwhile."""
+        for name, path in self.files.items():
+            with path.open("rb") as file:
+                size, sent = path.stat().st_size, 0
+                yield tar_header(name, size)
+                while chunk := file.read(_CHUNK):
+                    sent += len(chunk)
+                    yield chunk
+            if sent != size:
+                raise Conflict(f"{path} changed while it was sent: it had {size} bytes, now {sent}")
+            yield tar_padding(sent)
+        yield TAR_END
 
 
 # JSON lines ----------------------------------------------------------------------------------------------------------

@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 import math
 import re
-import tarfile
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from edgefront.core.architectures.block import Attention
 from edgefront.core.architectures.huggingface import CONFIG, parse_config, read_config, to_config
 from edgefront.core.architectures.parameters import parameters
 from edgefront.core.common.errors import InvalidInput, NotFound
-from edgefront.core.common.files import whole_file
+from edgefront.core.common.files import TAR_END, tar_header, tar_padding, whole_file
 from edgefront.core.common.hugging_face import GENERATION_CONFIG
 from edgefront.core.model_files.export import metadata, safetensors_head
 from edgefront.core.model_files.folder_tensors import WEIGHTS, FolderTensors, unfit
@@ -90,19 +89,15 @@ def write_transformers(
     folder = f"edgefront-{architecture.digest[:12]}"
     with whole_file(Path(path)) as file:
         for name, content in sorted(small.items()):
-            _begin(file, f"{folder}/{name}", len(content))
-            file.write(content)
-            _end(file, len(content))
+            file.write(tar_header(f"{folder}/{name}", len(content)) + content + tar_padding(len(content)))
         size = len(head) + 4 * sum(math.prod(view.shape) for view in views)
-        _begin(file, f"{folder}/{WEIGHTS}", size)
-        file.write(head)
+        file.write(tar_header(f"{folder}/{WEIGHTS}", size) + head)
         spec, values = None, np.empty(0, np.float32)
         for view in views:
             if view.spec != spec:  # views of one parameter are consecutive
                 spec, values = view.spec, np.concatenate(list(source.chunks(view.spec)))
             file.write(view.of(values).astype("<f4", copy=False).data)
-        _end(file, size)
-        file.write(bytes(2 * tarfile.BLOCKSIZE))
+        file.write(tar_padding(size) + TAR_END)
 
 
 def read_architecture(path: Path) -> Architecture:
@@ -242,14 +237,3 @@ def _card(architecture: Architecture, values: ParameterValues) -> str:
 
 def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()
-
-
-def _begin(file: BinaryIO, name: str, size: int) -> None:
-    """Writes the header of a file in a tar archive, without a time, so that equal models give equal bytes."""
-    info = tarfile.TarInfo(name)
-    info.size = size
-    file.write(info.tobuf(tarfile.GNU_FORMAT))
-
-
-def _end(file: BinaryIO, size: int) -> None:
-    file.write(bytes(-size % tarfile.BLOCKSIZE))

@@ -25,7 +25,7 @@ from simulated_pool import DATA, prepare
 from trained_parent import trained_parent
 
 from edgefront.client.client import Client
-from edgefront.client.resources.trainings import Archive
+from edgefront.core.common.files import Archive
 from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer
 from edgefront.core.schemas.trainings import TrainingView
 from edgefront.core.services.trainings import drafts

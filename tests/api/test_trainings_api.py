@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -108,11 +107,12 @@ def test_submit_train_follow_and_download(service: Service, client: httpx.Client
     assert (part.status_code, part.content) == (206, downloaded.content[5:91])
     assert part.headers["content-range"] == "bytes 5-90/800"
     archived = client.get(f"{path}/archive")
-    assert archived.headers["content-disposition"] == f'attachment; filename="{view.id}.zip"'
-    with zipfile.ZipFile(io.BytesIO(archived.content)) as archive:
-        zipped = {info.filename: archive.read(info) for info in archive.infolist()}
+    assert archived.headers["content-disposition"] == f'attachment; filename="{view.id}.tar"'
+    assert archived.headers["content-length"] == str(len(archived.content))
+    with tarfile.open(fileobj=io.BytesIO(archived.content)) as archive:
+        sent = {info.name: archive.extractfile(info).read() for info in archive}
     results = [file["path"].removeprefix("result/") for file in files if file["path"].startswith("result/")]
-    assert zipped == {f"{view.id}/{name}": client.get(f"{path}/files/result/{name}").content for name in results}
+    assert sent == {f"{view.id}/{name}": client.get(f"{path}/files/result/{name}").content for name in results}
     assert client.delete(path).status_code == 204
     problem(client.get(path), 404)
     assert not (service.settings.artifact_folder / "trainings" / view.id).exists()

@@ -12,7 +12,7 @@ from edgefront.core.architectures.models import named_models
 from edgefront.core.common.errors import InvalidInput, NotFound, within
 from edgefront.core.training.optimizers import learning_rate
 from edgefront.core.training.recipes.catalogue import recipe, recipes
-from edgefront.core.training.recipes.recipe import DEFAULTS, Recipe, check_task, default_recipe
+from edgefront.core.training.recipes.recipe import CONTIGUOUS, MODERN, Recipe, check_task, default_recipe
 
 # PAR (arXiv 2009.04534) Table A1 and §3.1; NVIDIA DeepLearningExamples wt103_base.yaml and wt103_large.yaml, train.py.
 XL = {
@@ -146,7 +146,7 @@ BERT = {
     "precision": "float16",
 }
 
-OURS = {*DEFAULTS, "distil"}
+OURS = {MODERN, CONTIGUOUS, "distil"}
 PUBLISHED: dict[str, dict[str, Any]] = {
     "transformer-xl-base": XL_BASE | {"architecture": "transformer-xl-base"},
     "par-base": XL_BASE | {"architecture": "par-base"},

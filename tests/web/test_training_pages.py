@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import zipfile
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +76,11 @@ def test_curves_grow_without_reload_and_the_result_is_listed(watch: Watch, membe
         seen.page.get_by_role("link", name="model.safetensors").click()
     assert download.value.path().read_bytes() == (folder / "result" / "model.safetensors").read_bytes()
     with seen.page.expect_download() as download:
-        seen.page.get_by_role("link", name="All of them as one zip").click()
-    assert download.value.suggested_filename == f"{training}.zip"
-    with zipfile.ZipFile(download.value.path()) as archive:
+        seen.page.get_by_role("link", name="All of them as one archive").click()
+    assert download.value.suggested_filename == f"{training}.tar"
+    with tarfile.open(download.value.path()) as archive:
         kept = {file.name for file in (folder / "result").iterdir()}
-        assert {Path(name).name for name in archive.namelist()} == kept
+        assert {Path(name).name for name in archive.getnames()} == kept
     links = seen.page.locator("#formats a")
     expect(links).to_have_text(
         [
@@ -103,7 +103,7 @@ def test_curves_grow_without_reload_and_the_result_is_listed(watch: Watch, membe
     assert download.value.suggested_filename.endswith("-trained-q8_0.gguf")
     assert download.value.path().read_bytes()[:4] == b"GGUF"
     seen.page.get_by_text("How to run it").click()
-    expect(seen.page.locator("#run-archive")).to_contain_text(f"unzip {training}.zip\nedgefront generate {training} ")
+    expect(seen.page.locator("#run-archive")).to_contain_text(f"tar -xf {training}.tar\nedgefront generate {training} ")
     expect(seen.page.locator("#run-llama")).to_be_visible()
     expect(seen.page.locator("#run-transformers")).to_contain_text("AutoModelForCausalLM")
     seen.until(LIVE, "")  # nothing can happen any more

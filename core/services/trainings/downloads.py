@@ -1,21 +1,18 @@
-"""Downloads of a training: single files, the result as a zip archive, and the model as one file."""
+"""Downloads of a training: single files, the result as a tar archive, and the model as one file."""
 
 from __future__ import annotations
 
-import io
 import tempfile
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
-from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.passes import Logits
 from edgefront.core.common.errors import Conflict, NotFound, Unavailable
-from edgefront.core.common.files import locked
+from edgefront.core.common.files import Archive, locked
 from edgefront.core.common.number_formats import NumberFormat
 from edgefront.core.common.states import TrainingKind, TrainingState
 from edgefront.core.model_files.model_file import (
@@ -45,7 +42,6 @@ from edgefront.core.training.evaluation.package import read_package
 from edgefront.core.training.run_folder import LOG, RESULT, TENSORBOARD
 
 BINARY = "application/octet-stream"
-_CHUNK = 1 << 20
 _MODELS = "models"
 """Folder of single-file models. Each is built from the training's result at its first request."""
 
@@ -96,29 +92,12 @@ class TrainingFiles:
         except OSError as error:
             raise Unavailable(f"the server cannot read {path}: {error.strerror or error}") from error
 
-    def archive(self) -> Iterator[bytes]:
-        """Streams the files of the result as a zip archive, in a folder named by the training's id.
-
-        Raises `Conflict` if the training has no result yet. The iterator raises `NotFound` or `Unavailable` for a file
-        that disappears or changes.
-        """
-        listed = [file for file in self.listed() if file.path.startswith(f"{RESULT}/")]
+    def archive(self) -> Archive:
+        """Returns the files of the result in a folder named by the training's id. `Conflict` without a result."""
+        listed = [file.path for file in self.listed() if file.path.startswith(f"{RESULT}/")]
         if not listed:
             raise _no_result(self.training_id, self.state)
-        return zipped(
-            Member(self.training_id + file.path.removeprefix(RESULT), file.size, file.modified_at, self._chunks(file))
-            for file in listed
-        )
-
-    def _chunks(self, file: TrainingFile) -> Iterator[bytes]:
-        try:
-            with (self.folder / file.path).open("rb") as local:
-                while chunk := local.read(_CHUNK):
-                    yield chunk
-        except FileNotFoundError:
-            raise NotFound(f"training {self.training_id} has no file {file.path!r} any more") from None
-        except OSError as error:
-            raise Unavailable(f"the server cannot read {file.path}: {error.strerror or error}") from error
+        return Archive({self.training_id + path.removeprefix(RESULT): self.folder / path for path in listed})
 
     def log(self, lines: int) -> str:
         """Returns the final `lines` lines of the run's log; empty before the first line."""
@@ -138,59 +117,6 @@ def _no_result(training_id: str, state: TrainingState) -> Conflict:
     else:
         what = f"{state} and has no result yet; wait until it is done"
     return Conflict(f"training {training_id} is {what}", state=state)
-
-
-_EARLIEST = (1980, 1, 1, 0, 0, 0)  # the earliest date of the zip format
-_READABLE = 0o644 << 16
-
-
-@dataclass(frozen=True)
-class Member:
-    """A file of a zip archive. Its chunks are read while the archive is written."""
-
-    name: str
-    size: int
-    modified_at: datetime
-    chunks: Iterable[bytes]
-
-
-class _Pipe(io.RawIOBase):
-    """An unseekable file in memory: `take` returns the written bytes and removes them from the buffer."""
-
-    def __init__(self) -> None:
-        self._written: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: bytes) -> int:  # type: ignore[override]
-        self._written.append(bytes(data))
-        return len(data)
-
-    def take(self) -> bytes:
-        taken, self._written = b"".join(self._written), []
-        return taken
-
-
-def zipped(members: Iterable[Member]) -> Iterator[bytes]:
-    """Streams a zip archive in chunks. An error while a file is read leaves the archive incomplete.
-
-    Raises `Unavailable` if a file's size differs from the size that its member states.
-    """
-    pipe = _Pipe()
-    with ZipFile(pipe, "w", ZIP_STORED) as archive:
-        for member in members:
-            info = ZipInfo(member.name, max(_EARLIEST, member.modified_at.timetuple()[:6]))
-            info.external_attr = _READABLE
-            info.file_size = member.size  # from 2 GiB on, the zip entry must have the ZIP64 form
-            sent = 0
-            with archive.open(info, "w") as entry:
-                for chunk in member.chunks:
-                    sent += entry.write(chunk)
-                    yield pipe.take()
-            if sent != member.size:
-                raise Unavailable(f"{member.name} has {sent} bytes, but had {member.size} when the archive was begun")
-    yield pipe.take()
 
 
 def trained_model(

@@ -322,7 +322,6 @@ def check_task(architecture: Architecture, recipe: Recipe) -> None:
 
 
 MODERN, CONTIGUOUS = "modern", "quick"
-DEFAULTS = (MODERN, CONTIGUOUS)
 RECOVERY = "distil"
 """Default recipe of a pruned model."""
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import tarfile
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -15,6 +13,7 @@ from edgefront.client.resources.repeated import follow_log, pages, until_ended
 from edgefront.client.transport import Resource, segment
 from edgefront.core.architectures.cost.passes import Logits
 from edgefront.core.common.errors import Conflict, EdgefrontError, InvalidInput
+from edgefront.core.common.files import Archive
 from edgefront.core.common.number_formats import NumberFormat
 from edgefront.core.common.states import ENDED_TRAININGS
 from edgefront.core.common.validation import checked
@@ -38,43 +37,6 @@ RESULT, CHECKPOINTS, TENSORBOARD = "result", "checkpoints", "tensorboard"
 
 FileProgress = Callable[[str, int, "int | None"], None]
 """Progress callback: called with a file's path, the received and the total bytes (None while unknown)."""
-
-
-_CHUNK = 1 << 20
-
-
-@dataclass(frozen=True)
-class Archive:
-    """An uncompressed tar archive, created while it is sent, from a mapping of names in the archive to files. Each
-    iteration reads the files again, so that a request can be retried.
-    """
-
-    files: Mapping[str, Path]
-
-    @property
-    def size(self) -> int:
-        """Size of the archive in bytes."""
-        sizes = [path.stat().st_size for path in self.files.values()]
-        return sum(tarfile.BLOCKSIZE + size + _padding(size) for size in sizes) + 2 * tarfile.BLOCKSIZE
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Yields the archive in chunks. Raises `Conflict` if the size of a file changes meanwhile."""
-        for name, path in self.files.items():
-            info = tarfile.TarInfo(name)
-            with path.open("rb") as file:
-                info.size, sent = path.stat().st_size, 0
-                yield info.tobuf(tarfile.GNU_FORMAT)
-                while chunk := file.read(_CHUNK):
-                    sent += len(chunk)
-                    yield chunk
-            if sent != info.size:
-                raise Conflict(f"{path} changed while it was sent: it had {info.size} bytes, now {sent}")
-            yield bytes(_padding(sent))
-        yield bytes(2 * tarfile.BLOCKSIZE)
-
-
-def _padding(size: int) -> int:
-    return -size % tarfile.BLOCKSIZE
 
 
 class Trainings(Resource):

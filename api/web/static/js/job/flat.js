@@ -170,9 +170,9 @@ export function layout({ quality, time, limits, points }) {
   };
 }
 
-const TIMES = { latency_ms: "latency", token_ms: "each further token", first_token_ms: "first token" };
+const TIMES = { token_ms: "each further token", first_token_ms: "first token", latency_ms: "latency" };
 
-/** The time that a chart is drawn by: the one that `limits` bound, else the latency. */
+/** The time that a chart is drawn by, as `OptionLimits.pace`: the one that `limits` bound, of several that of a further token, else the latency. */
 export function timeOf(limits) {
   const name = Object.keys(TIMES).find((each) => limits[each]) ?? "latency_ms";
   return { name, title: TIMES[name], value: (point) => point[name], half: (point) => point[name.replace("_ms", "_half_width_ms")] };

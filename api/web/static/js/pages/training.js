@@ -261,7 +261,7 @@ function showHowToRun() {
   byId("run-gguf").hidden = !has("gguf");
   byId("run-transformers").hidden = !has("transformers");
   const endless = qualityName(training) === "bpc" ? " --ignore-eos" : ""; // Bytes and characters have no token that ends a text.
-  setText(byId("run-archive"), `unzip ${id}.zip\nedgefront generate ${id} --prompt "Once upon a time" --tokens 40`);
+  setText(byId("run-archive"), `tar -xf ${id}.tar\nedgefront generate ${id} --prompt "Once upon a time" --tokens 40`);
   setText(byId("run-llama"), `llama-cli -m edgefront-*-trained.gguf -p "Once upon a time" -n 40${endless}`);
 }
 
