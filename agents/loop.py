@@ -30,6 +30,7 @@ from edgefront.agents.server.leasing import Leasing
 from edgefront.agents.server.spool import Sender, Spool
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import EdgefrontError, InvalidInput, MeasurementError, Unavailable
+from edgefront.core.common.states import WAITS
 from edgefront.core.common.units import MB
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.schemas.agent import DeviceFacts, LaunchReport, LeaseItem
@@ -139,7 +140,13 @@ class Agent:
         leasing = self._leasing = Leasing(self.options, client, spool, facts, rejoin, self._wait_s, self._spawn)
         sender = Sender(client, spool, leasing.leased.finish)
         limit, weights = self.options.memory_limit_bytes, self.options.folder / "weights"
-        with Measurer(weights, self.plan, memory_limit_bytes=limit, runtimes=facts.runtimes) as measurer:
+        loop = asyncio.get_running_loop()
+
+        def waits() -> None:
+            _log.info("this agent %s", WAITS)
+            loop.call_soon_threadsafe(lambda: self._spawn(leasing.tell_start(leasing.leased.current, WAITS)))
+
+        with Measurer(weights, self.plan, memory_limit_bytes=limit, runtimes=facts.runtimes, waits=waits) as measurer:
             self._measurer = measurer
             sending = self._spawn(sender.run())
             # Before work is requested: otherwise a launch whose result is waiting here would be leased again.

@@ -43,7 +43,9 @@ class Trainings:
             return list({candidate.digest: candidate for candidate in session.scalars(query)}.values())[:count]
 
     def end(self, model: Candidate | Architecture, perplexity: float | None = None, **changes: Any) -> str:
-        """A training that has ended, with (tokens, validation loss) on its way as `curve`; returns its id."""
+        """A training that has ended, with (tokens, validation loss) on its way as `curve`; returns its id. `read`: its
+        steps, so that it may be too short.
+        """
         if isinstance(model, Candidate):
             architecture = Architecture.model_validate(model.architecture)
             subject: dict[str, Any] = {"architecture": None, "candidate": model.id}
@@ -52,7 +54,13 @@ class Trainings:
         return self._end(perplexity_of(architecture) if perplexity is None else perplexity, **subject, **changes)
 
     def _end(
-        self, value: float, *, ending: Any = "done", curve: Sequence[tuple[int, float]] = (), **changes: Any
+        self,
+        value: float,
+        *,
+        ending: Any = "done",
+        curve: Sequence[tuple[int, float]] = (),
+        read: int = 0,
+        **changes: Any,
     ) -> str:
         (made,) = self.pool.create(asked(**changes))
         claim = self.pool.claim()
@@ -65,10 +73,13 @@ class Trainings:
             {"step": step, "tokens": tokens, "seconds": float(step), "valid_loss": loss}
             for step, (tokens, loss) in enumerate(curve, 1)
         )
+        report = RunReport(metrics=metrics)
+        if read:
+            report = RunReport(metrics=metrics, state="training", step=read, steps=read)
         with self.database.write() as session:
             now = self.database.now(session)
             outcome = FinishedRun(ending, reason="", result={}, scores=scores if ending == "done" else ())
-            training_claims.finish(session, claim.training_id, claim.fence, RunReport(metrics=metrics), outcome, now)
+            training_claims.finish(session, claim.training_id, claim.fence, report, outcome, now)
         return made.id
 
     def end_all(self, models: Sequence[Candidate | Architecture]) -> None:

@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
@@ -82,10 +82,14 @@ class ForkServer:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def launch(self, request: LaunchRequest) -> LaunchResult:
-        """Runs one launch and returns its result. If the fork server dies meanwhile, the launch counts as crashed."""
+    def launch(self, request: LaunchRequest, begun: Callable[[], None]) -> LaunchResult:
+        """Runs one launch and returns its result. Calls `begun` when no other measurement runs on this host. If the
+        fork server dies meanwhile, the launch counts as crashed.
+        """
         try:
             self._socket.sendall(request.model_dump_json().encode() + b"\n")
+            self._reader.readline()
+            begun()
             line = self._reader.readline()
         except OSError:
             line = b""
@@ -152,6 +156,7 @@ def serve(control: socket.socket, lock: Path) -> None:
     for line in reader:
         request = LaunchRequest.model_validate_json(line)
         with only_measurement(lock):
+            _send(control, {"begun": True})
             try:
                 result = run_child(request, control)
             except AgentGone:

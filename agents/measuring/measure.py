@@ -104,6 +104,9 @@ def _converse(process: subprocess.Popen[bytes], request: LaunchRequest) -> bytes
     return None if late.is_set() else answer
 
 
+WAIT_S = 2.0
+
+
 class Aborted(EdgefrontError):
     """Raised instead of returning a result if `Measurer.abort` aborted the launch."""
 
@@ -120,6 +123,7 @@ class Measurer:
         lock: the host's lock file; by default the file that all agents of this host share.
         runtimes: runtimes whose number formats are known; another runtime is tested when a launch needs its number
         formats.
+        waits: called in another thread when a launch has waited `WAIT_S` for another measurement on this host.
     """
 
     def __init__(
@@ -130,10 +134,12 @@ class Measurer:
         memory_limit_bytes: int | None = None,
         lock: Path | None = None,
         runtimes: Iterable[RuntimeFacts] = (),
+        waits: Callable[[], None] = lambda: None,
     ) -> None:
         self.plan = plan or CorePlan.of_device()
         self._cache = WeightCache(cache)
         self._limit = memory_limit_bytes
+        self._waits = waits
         self._lock = lock or lock_path()
         self._servers: dict[Runtime, ForkServer] = {}
         self._facts: dict[Runtime, RuntimeFacts | None] = {facts.runtime: facts for facts in runtimes}
@@ -216,17 +222,23 @@ class Measurer:
     def _launch(self, request: LaunchRequest) -> LaunchResult:
         protocol = request.protocol
         result: LaunchResult | None = None
+        waiting = threading.Timer(WAIT_S, self._waits)
+        waiting.daemon = True
         try:
             if sys.platform.startswith("linux") and Provider(protocol.provider).on_processor:
                 server = self._server(protocol.runtime)
                 self._kill = server.kill
                 if not self._aborted.is_set():
-                    result = server.launch(request)
+                    waiting.start()
+                    result = server.launch(request, waiting.cancel)
             else:
+                waiting.start()
                 with only_measurement(self._lock):
+                    waiting.cancel()
                     if not self._aborted.is_set():
                         result = run_spawned(request, self._killable, self._folder())
         finally:
+            waiting.cancel()
             self._kill = None
             if result is None or result.outcome != LaunchOutcome.DONE:
                 for left in self._folder().glob(f"{CHILD}*"):

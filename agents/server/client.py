@@ -137,11 +137,11 @@ class AgentClient:
         self.blocked_reason = None if reason is None else unquote(reason)
         return self._read(response, LeaseResponse)
 
-    async def start(self, launch_id: str, fence: int) -> None:
-        """Reports the start of a launch; `fence` is its fencing token. Raises `Conflict` or `NotFound` if the launch
-        was reassigned or is no longer needed.
+    async def start(self, launch_id: str, fence: int, conditions: str | None = None) -> None:
+        """Reports the start of a launch, or what it waits for; `fence` is its fencing token. Raises `Conflict` or
+        `NotFound` if the launch was reassigned or is no longer needed.
         """
-        await self._send(f"/v1/launches/{launch_id}/start", StartRequest(fence=fence))
+        await self._send(f"/v1/launches/{launch_id}/start", StartRequest(fence=fence, conditions=conditions))
 
     async def heartbeat(self, lease_id: str) -> HeartbeatResponse:
         """Extends a lease. Raises `NotFound` or `Gone` if the lease has ended."""

@@ -107,12 +107,14 @@ class Leasing:
         """Records the duration of the latest launch, for choosing the number of launches of the next lease."""
         self._mean_s = seconds if self._mean_s is None else 0.7 * self._mean_s + 0.3 * seconds
 
-    async def tell_start(self, item: LeaseItem) -> None:
-        """Reports the start of this launch to the server. If the report fails, the launch continues, because the server
-        accepts the launch's result anyway.
+    async def tell_start(self, item: LeaseItem | None, conditions: str | None = None) -> None:
+        """Reports the start of this launch, or what it waits for. If the report fails, the launch continues, because
+        the server accepts the launch's result anyway.
         """
+        if item is None:
+            return
         try:
-            await BRIEF.run("reporting a start", lambda: self._client.start(item.launch_id, item.fence))
+            await BRIEF.run("reporting a start", lambda: self._client.start(item.launch_id, item.fence, conditions))
         except EdgefrontError as error:
             _log.debug("the start of %s was not accepted: %s", item.launch_id, error)
 

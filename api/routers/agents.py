@@ -204,7 +204,7 @@ def start_launch(
 ) -> None:
     """Marks the launch as started. If the agent dies from now on, only this launch loses an attempt."""
     with context.database.write() as session:
-        leases.start(session, device_id, launch_id, body.fence, context.database.now(session))
+        leases.start(session, device_id, launch_id, body.fence, context.database.now(session), body.conditions)
 
 
 @router.post(

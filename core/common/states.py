@@ -146,6 +146,10 @@ class RunOutcome(State):
     FAILED = "failed"
 
 
+WAITS = "waits until another measurement on this host ends"
+"""Conditions of a device whose launch waits for the host's lock."""
+
+
 class DeviceState(State):
     ACTIVE = "active"
     DRAINING = "draining"

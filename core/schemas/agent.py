@@ -183,6 +183,10 @@ class StartRequest(_Message):
     """The agent starts this launch now. From now on the agent's death uses up an attempt of the launch."""
 
     fence: Fence
+    conditions: Annotated[
+        Annotated[str, Field(max_length=200), Printable] | None, Field(exclude_if=lambda text: text is None)
+    ] = None
+    """What the launch waits for (`WAITS`), in a repeated message; the device's conditions until the next report."""
 
 
 class HeartbeatResponse(_Message):

@@ -118,7 +118,10 @@ class CandidatePage(View):
 
 
 class TrainedView(View):
-    """Perplexity of a trained candidate on held-out text."""
+    """Perplexity of a trained candidate on held-out text.
+
+    `ranks` is whether it ranks the candidate: the training equals those of the others and is not too short.
+    """
 
     candidate_id: Identifier
     training_id: Identifier | None
@@ -126,6 +129,7 @@ class TrainedView(View):
     split: str
     recipe: str
     perplexity: float
+    ranks: bool = True
 
 
 class FrontierView(View):

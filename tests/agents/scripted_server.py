@@ -66,6 +66,7 @@ class Script:
     facts: list[Any] = field(default_factory=list)
     leases: list[tuple[str, ...]] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
+    conditions: list[str] = field(default_factory=list)
     heartbeats: list[str] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
     reports: list[LaunchReport] = field(default_factory=list)
@@ -185,6 +186,7 @@ def _app(script: Script) -> FastAPI:
     @app.post("/v1/launches/{launch_id}/start", status_code=204)
     async def start(launch_id: str, body: StartRequest) -> None:
         script.started.append(launch_id)
+        script.conditions += [] if body.conditions is None else [body.conditions]
 
     @app.post("/v1/reports")
     async def report(body: ReportRequest) -> ReportResponse:

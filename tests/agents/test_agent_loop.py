@@ -11,7 +11,9 @@ import pytest
 from running_agent import item, reported, running, slow
 from scripted_server import CREDENTIAL, Script, ScriptedServer, wait_for
 
+from edgefront.agents.measuring import measure
 from edgefront.agents.measuring.failures import failure
+from edgefront.agents.measuring.forkserver import lock_path, only_measurement
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.server import client as client_module
 from edgefront.agents.server.client import AgentClient, ProtocolMismatch
@@ -56,6 +58,16 @@ def test_enrols_once_measures_and_drains(config, folder):
     assert sum(report.result.measuring_s for report in script.reports) < script.busy_s
     assert script.polls_cut_short >= 1
     assert script.released == []
+
+
+def test_says_that_it_waits_for_another_measurement_on_this_host(config, monkeypatch):
+    monkeypatch.setattr(measure, "WAIT_S", 0.05)
+    script = Script()
+    script.items.append(item(0))
+    with ScriptedServer(script) as server, only_measurement(lock_path()), running(config(server.url)) as run:
+        wait_for(lambda: script.conditions)
+        run.agent.stop()
+    assert script.conditions == ["waits until another measurement on this host ends"]
 
 
 def test_a_bad_answer_is_no_answer(config):

@@ -17,6 +17,7 @@ import subjects
 from running_agent import ended
 from scripted_server import wait_for
 
+from edgefront.agents.measuring import measure
 from edgefront.agents.measuring.measure import Aborted, Measurer
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
@@ -186,17 +187,18 @@ def test_no_child_outlives_its_parent(weights, tmp_path, victim):
         wait_for(lambda: ended(server))
 
 
-def test_launches_of_two_agents_take_turns(weights, tmp_path):
-    """While one holds the host's lock the other waits, and goes on when it is let go."""
+def test_launches_of_two_agents_take_turns(weights, tmp_path, monkeypatch):
+    """While one holds the host's lock the other waits and says so, and goes on when it is let go."""
     from edgefront.agents.measuring.forkserver import lock_path, only_measurement
 
-    results = []
-    with Measurer(weights) as measurer:
+    results, waits = [], threading.Event()
+    monkeypatch.setattr(measure, "WAIT_S", 0.05)
+    with Measurer(weights, waits=waits.set) as measurer:
         thread = threading.Thread(target=lambda: results.append(measurer.measure(subjects.gpt(), ORT, seed=3)))
         with only_measurement(lock_path()):
             server = psutil.Process(parent_of(measurer))
             thread.start()
-            thread.join(0.5)
+            assert waits.wait(60)
             assert thread.is_alive()
             assert server.children() == []
         thread.join()

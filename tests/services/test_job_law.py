@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from databases import ON_BOTH
 from simulated_agent import CLASS, SimulatedAgent, by_work, principal
+from simulated_pool import prepare
 from simulated_service import SMALL, Service
 from simulated_trainings import BASE, Trainings
 from sqlalchemy import select
@@ -99,6 +100,59 @@ def test_answers_read_what_trainings_of_its_models_taught(
     other = service.finish(agent, asked(seed=8, space={"name": "lts-gpt2", "narrow": SMALL | {"d_model": [256]}}))
     unchanged = view(service, other.id)
     assert unchanged.answers == unchanged.law == first.law
+
+
+def test_short_trainings_change_no_answer(service: Service, trainings: Trainings, job: JobView) -> None:
+    models = [each for each in trainings.candidates(job.id, 20) if each.role == "search"]
+    trainings.end(models[0], 25.64, read=10**9)
+    trainings.learn()
+    before = recommendation.answer(service.database, service.user, job.id)
+    for model, perplexity in zip(models[1:4], (7.8, 7.1, 7.4), strict=True):
+        trainings.end(model, perplexity, read=40, budget={"steps": 40})
+    trainings.learn()
+    (law_row,) = trainings.laws()
+    after = recommendation.answer(service.database, service.user, job.id)
+    assert [each["trained"] for each in law_row.left_out] == [25.64]
+    assert "1,000,000,000 steps" in law_row.summary["trained"], "the label says what taught it"
+    for name in ("recommended", "baseline", "sentence", "perplexity_of", "note"):
+        assert getattr(after, name) == getattr(before, name)
+    assert before.recommended is not None
+    assert before.recommended.predicted is not None
+    assert "not on letters" not in before.note, "the law is of this very data set"
+    shown = {each.candidate_id: each for each in after.trained}
+    assert {each.candidate_id for each in before.trained} <= set(shown)
+    assert all(each.ranks == (each.candidate_id == models[0].id) for each in shown.values())
+
+
+def test_a_training_on_other_data_hides_no_trained_perplexity(
+    service: Service, trainings: Trainings, job: JobView
+) -> None:
+    best = recommendation.answer(service.database, service.user, job.id).recommended
+    assert best is not None
+    (chosen,) = [each for each in trainings.candidates(job.id, 99) if each.id == best.id]
+    others = [each for each in trainings.candidates(job.id, 20) if each.id != best.id][:2]
+    trainings.end(chosen, 25.0)
+    prepare(trainings.pool.settings.data_folder, "words")
+    for model in others:
+        trainings.end(model, 5.0, dataset="words")
+    found = recommendation.answer(service.database, service.user, job.id)
+    (score,) = [each for each in found.trained if each.candidate_id == found.recommended.id]  # type: ignore[union-attr]
+    assert (score.perplexity, score.dataset, score.ranks) == (pytest.approx(27.5), "letters", False)
+
+
+def test_a_perplexity_outside_its_interval_widens_all(service: Service, trainings: Trainings, job: JobView) -> None:
+    models = trainings.candidates(job.id, 6)
+    trainings.end_all(models[:5])
+    trainings.learn()
+    before = recommendation.answer(service.database, service.user, job.id)
+    trainings.end(models[5], 9.0)  # not learnt from yet
+    after = recommendation.answer(service.database, service.user, job.id)
+    assert "outside its predicted interval" not in before.note
+    assert "outside its predicted interval" in after.note
+    for view in (after.recommended, *(other.candidate for other in after.runners_up)):
+        assert view is not None
+        assert view.predicted is not None
+        assert view.predicted.perplexity_low < view.predicted.perplexity / 2  # type: ignore[operator]
 
 
 def test_a_ratio_is_never_compared_with_a_perplexity(service: Service, trainings: Trainings, job: JobView) -> None:

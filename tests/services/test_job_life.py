@@ -12,17 +12,19 @@ from simulated_service import Service, advance_target, request
 from sqlalchemy import select
 
 from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.states import WAITS
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.schemas.jobs import Limits
 from edgefront.core.services import event_log
 from edgefront.core.services.jobs.resolved import ResolvedJob
+from edgefront.core.services.measuring import leases
 from edgefront.core.services.quality import laws
 from edgefront.core.services.search import snapshots
 from edgefront.core.services.search.advance import advance, store
 from edgefront.core.services.search.computing import MORE, ComputeStep, Step
 from edgefront.core.services.stored import JOB_REQUEST
-from edgefront.core.store.tables import Candidate, Generation, Job, Measurement, Target
+from edgefront.core.store.tables import Candidate, Device, Generation, Job, Measurement, Target
 
 
 def digests(service: Service, job_id: str) -> list[tuple[int, str, str]]:
@@ -252,3 +254,16 @@ def test_time_left_follows_the_pace(service: Service) -> None:
     assert job.targets[0].note == ""
     assert job.targets[0].seconds_left is not None
     assert job.targets[0].measuring_share == pytest.approx(0.7)
+
+
+def test_a_device_that_waits_for_another_measurement_says_so(service: Service) -> None:
+    agent = SimulatedAgent(service.database, by_size(0.02))
+    job = service.submit()
+    lease = agent.lease(1)
+    launch = lease.items[0]
+    with service.database.write() as session:
+        leases.start(session, agent.device_id, launch.id, launch.fence, service.database.now(session), WAITS)
+        assert session.get_one(Device, agent.device_id).conditions == WAITS
+    assert service.get(job.id).targets[0].note == f"The device {WAITS}."
+    agent.report(lease)
+    assert service.get(job.id).targets[0].note == ""

@@ -167,7 +167,7 @@ def test_an_overfitted_training_teaches_its_best_checkpoint_alone(service: Servi
 
 
 def test_a_training_without_a_curve_teaches_its_end() -> None:
-    model = learning.TrainedModel("e", "t", "d", {}, 20.0, {}, "letters", None, {}, 700)
+    model = learning.TrainedModel("e", "t", "d", {}, 20.0, {}, "letters", None, {}, 700, 3)
     assert learning.data_of_training(model, []) == (700, ())
     assert learning.data_of_training(model, [learning.CurvePoint(300, math.nan), learning.CurvePoint(600, 3.0)]) == (
         600,

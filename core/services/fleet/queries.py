@@ -143,6 +143,10 @@ def set_instances(session: Session, device_id: str, instances: Document) -> None
     session.execute(_INSTANCES, {"device": device_id, "found": instances})
 
 
+def set_conditions(session: Session, device_id: str, conditions: str) -> None:
+    session.execute(update(_DEVICES).where(_DEVICES.c.id == device_id).values(conditions=conditions))
+
+
 def seen(session: Session, device_id: str, now: datetime) -> None:
     session.execute(_SEEN, {"device": device_id, "now": now})
 

@@ -72,7 +72,7 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
             note = partial(
                 progress.note,
                 online=online[key],
-                facts=facts.get(key, ()),
+                seen=facts.get(key, ()),
                 blocked_device=blocked.get(key),
                 unserved=_unserved(queues, job, now),
             )
@@ -204,6 +204,7 @@ def _computed(
                 request=request,
                 candidates=tuple(candidate_view(candidate, None) for candidate in members[target.id]),
                 trained=(),
+                reached={},
                 law=laws.readable_law_of(session, job, request),
                 dominance=dominance_of(job),
             ).short()

@@ -12,6 +12,7 @@ from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.states import (
     ACTIVE_TARGETS,
     LIVE_LAUNCHES,
+    WAITS,
     CandidateState,
     Goal,
     JobState,
@@ -212,13 +213,13 @@ def note(
     target: Target,
     device: str,
     online: int,
-    facts: Sequence[Document],
+    seen: Sequence[tuple[Document, str | None]],
     blocked_device: tuple[str, str] | None = None,
     unserved: str = "",
 ) -> str:
     """Returns a note for users: why the target ended, that the job is paused, or that no online agent can measure.
 
-    `online` is the number of online devices of the target, and `facts` are what their agents report; empty if not
+    `online` is the number of online devices of the target, and `seen` are their facts and conditions; empty if not
     queried. `blocked_device` is the name of a device and what blocks it, from `job_queries.blocked_devices`.
     `unserved` says that no worker serves the queues of work.
     """
@@ -236,8 +237,10 @@ def note(
             )
         elif online == 0:
             parts.append(f"The target waits, because no agent is online for {_kind(target)} {device!r}.")
-        elif facts:
-            parts.append(_unsupported_note(target, device, facts))
+        elif all(conditions == WAITS for _, conditions in seen) and seen:
+            parts.append(f"The device {WAITS}.")
+        elif seen:
+            parts.append(_unsupported_note(target, device, [facts for facts, _ in seen]))
     return " ".join(text for text in parts if text)
 
 

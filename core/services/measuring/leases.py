@@ -37,8 +37,11 @@ def seen(session: Session, device_id: str, last: datetime | None, now: datetime)
         device_queries.seen(session, device_id, now)
 
 
-def start(session: Session, device_id: str, launch_id: str, fence: int, now: datetime) -> None:
-    """Marks a launch as started by the agent: if the agent dies from now on, the launch is charged an attempt.
+def start(
+    session: Session, device_id: str, launch_id: str, fence: int, now: datetime, conditions: str | None = None
+) -> None:
+    """Marks a launch as started by the agent: if the agent dies from now on, the launch is charged an attempt. Stores
+    the device's `conditions`, if given.
 
     Raises:
         NotFound: the launch does not exist, because its job was deleted.
@@ -46,6 +49,8 @@ def start(session: Session, device_id: str, launch_id: str, fence: int, now: dat
             needs it any more. The agent must skip the launch.
     """
     if lease_queries.start(session, device_id, launch_id, fence, now):
+        if conditions is not None:
+            device_queries.set_conditions(session, device_id, conditions)
         return
     launch = session.get(Launch, launch_id)
     if launch is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.catalogue import spaces
@@ -16,12 +17,17 @@ from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.store.sql import Document
 
 
-def perplexities(law: PerplexityPredictor | None, architectures: Sequence[Architecture]) -> list[Document]:
-    """Returns the quality fields of `PredictedView` for each architecture, or empty documents if `law` is None."""
+def perplexities(
+    law: PerplexityPredictor | None, architectures: Sequence[Architecture], widening: float = 1.0
+) -> list[Document]:
+    """Returns the quality fields of `PredictedView` for each architecture, or empty documents if `law` is None. The
+    logarithms of the intervals are `widening` times as wide as the law's.
+    """
     if law is None or not architectures:
         return [{} for _ in architectures]
     shapes = Shapes.of(architectures)
     predicted, tokens = law.predict(shapes), law.tokens(shapes)
+    predicted = replace(predicted, half_width=predicted.half_width * widening)
     budgets = [None] * len(architectures) if tokens is None else tokens.tolist()
     columns = zip(predicted.perplexity, predicted.low, predicted.high, predicted.beyond, budgets, strict=True)
     return [
@@ -54,7 +60,7 @@ def perplexity_of(names: Iterable[str | None], law: PerplexityPredictor | None =
 def law_note(request: JobRequest, law: PerplexityPredictor | None, datasets: Iterable[str] = ()) -> str:
     """Returns a warning if a job's data or models differ from those that the predictor was fitted to; else empty.
 
-    `datasets` are names of data sets that the job's models were trained on.
+    `datasets` are the data sets that the job's models were trained on (`queries.data_in_words`).
     """
     space = spaces().get(request.space.name)
     if space is None or law is None:
@@ -66,7 +72,7 @@ def law_note(request: JobRequest, law: PerplexityPredictor | None, datasets: Ite
         )
     origin = law.origin
     notes = []
-    others = [] if law.relative_to else sorted({name for name in datasets if name and not _is_of(origin.data, name)})
+    others = [] if law.relative_to else sorted({name for name in datasets if not is_of(origin.data, name)})
     if others:
         notes.append(
             f"Predicted perplexity is that of models trained on {origin.data} (scaling law {origin.name}), not on "
@@ -99,7 +105,11 @@ def law_note(request: JobRequest, law: PerplexityPredictor | None, datasets: Ite
     return " ".join(notes)
 
 
-def _is_of(data: str, dataset: str) -> bool:
-    """Whether a data set's name matches a scaling law's data, as `wikitext-103-bpe` matches WikiText-103."""
-    of_law, name = (re.sub(r"[^a-z0-9]", "", text.lower()) for text in (data, dataset))
+def is_of(data: str, dataset: str) -> bool:
+    """Whether a data set (`queries.data_in_words`) is a scaling law's data: the same data set for an owner's law; for
+    a shipped law one of this name, as `wikitext-103-bpe` is of WikiText-103.
+    """
+    if "(data set " in data:
+        return data == dataset
+    of_law, name = (re.sub(r"[^a-z0-9]", "", text.split(" (")[0].lower()) for text in (data, dataset))
     return of_law == "notstated" or name.startswith(of_law)

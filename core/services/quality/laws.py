@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from datetime import datetime
 from functools import lru_cache
+from operator import itemgetter
 from typing import TypeVar
 
 from sqlalchemy import ColumnElement, func, select
@@ -187,32 +188,34 @@ def readable_law_of(session: Session, job: Job, request: JobRequest | None) -> P
 
 
 def law_of_answers(
-    session: Session, job: Job, request: JobRequest | None, digests: Collection[str] = ()
+    session: Session, job: Job, request: JobRequest | None, trainings: Collection[str | None] = ()
 ) -> tuple[PerplexityPredictor | None, OwnerLaw | None]:
     """Returns the pair of the predictor of a job's answers and the predictor's database row (None if shipped).
 
     This predictor is the owner's newest refined law (`learning`) if the search uses a refined law, or if a refinement
-    of the search's law was fitted to models of the job (with `digests`). Else this predictor is the search's predictor.
+    of the search's law was fitted to trainings of the job (`trainings`). Else this predictor is the search's predictor.
     """
     law = readable_law_of(session, job, request)
     if request is None or law is None or isinstance(law, PruningPredictor):
         return law, None
-    row = refined_row(session, job.owner, law.origin.name, digests)
+    row = refined_row(session, job.owner, law.origin.name, trainings)
     return (law, None) if row is None else (for_budget(parsed(row), request), row)
 
 
-def refined_row(session: Session, owner: str, name: str, digests: Collection[str]) -> OwnerLaw | None:
-    """Returns the owner's scaling law of this name. For a shipped name: the newest refinement of the shipped law that
-    was fitted to a model with one of these digests.
+def refined_row(session: Session, owner: str, name: str, trainings: Collection[str | None]) -> OwnerLaw | None:
+    """Returns the owner's scaling law of this name. For a shipped name: the refinement of the shipped law that was
+    fitted to most of these trainings, of several the newest; None if there is none.
     """
     if name not in NAMES:
         return session.get(OwnerLaw, (owner, name))
-    if not digests:
+    if not trainings:
         return None
     query = select(OwnerLaw).where(OwnerLaw.owner == owner, OwnerLaw.base == name)
-    wanted = set(digests)
+    wanted = set(trainings)
     rows = session.scalars(query.order_by(OwnerLaw.updated_at.desc(), OwnerLaw.name))
-    return next((row for row in rows if wanted.intersection(each["digest"] for each in row.left_out)), None)
+    taught = [(len(wanted.intersection(each["training_id"] for each in row.left_out)), row) for row in rows]
+    most, row = max(taught, key=itemgetter(0), default=(0, None))
+    return row if most else None
 
 
 def names_refined_law(request: JobRequest | None) -> bool:

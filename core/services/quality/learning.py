@@ -4,6 +4,7 @@
    owner and kind (recipe and data, `recipe_key`).
 2. `learn` reads all ended trainings of this owner and kind, and groups them by the scaling law of the models' family
    (base law).
+   Trainings that are too short to rank models (`trainings.views.too_short`) teach nothing.
 3. The data of a training are the loss and tokens of the best checkpoint, and earlier points of the learning curve.
    Later points are ignored.
 4. The new posterior and the new leave-one-out predictions replace the stored ones.
@@ -34,6 +35,7 @@ from edgefront.core.quality.pruning_predictor import PruningPredictor
 from edgefront.core.quality.scaling_law import ScalingLaw, own_trainings
 from edgefront.core.quality.shipped import law_for
 from edgefront.core.quality.stored import summary, to_text
+from edgefront.core.services.quality.queries import data_in_words
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import Document, any_of, lock_name, typed
 from edgefront.core.store.tables import Evaluation, OwnerLaw, Training, TrainingMetric
@@ -75,6 +77,8 @@ class TrainedModel(NamedTuple):
     recipe: Document
     tokens: int
     """Training tokens of the model."""
+    steps: int
+    """Steps of the training, 0 if unknown."""
 
     @property
     def length(self) -> str:
@@ -166,6 +170,7 @@ def _trained(session: Session, owner: str, recipe_key: str) -> list[TrainedModel
         Training.dataset_digest,
         Training.recipe,
         Training.tokens,
+        Training.steps,
     )
     query = (
         select(*columns)
@@ -204,13 +209,15 @@ def _curves(session: Session, trainings: Collection[str]) -> dict[str, list[Curv
 
 def _groups(trained: Sequence[TrainedModel]) -> list[tuple[ScalingLaw, list[TrainedModel], list[Architecture]]]:
     """Groups the models by the scaling law of their family (base law), in the order of the laws' names. Leaves out
-    models without a usable perplexity or a base law. The order within a group does not depend on ids.
+    models without a usable perplexity or a base law, and trainings that are too short to rank models. The order within
+    a group does not depend on ids.
 
-    If a base law has only one training budget, its group has only the models with the most frequent training length.
+    If a base law has only one training budget, its group has only the models with the most frequent training length; of
+    equally frequent lengths, the longest.
     """
     by_law: dict[str, tuple[ScalingLaw, list[TrainedModel], list[Architecture]]] = {}
     for model in trained:
-        if not (math.isfinite(model.perplexity) and model.perplexity > 0):
+        if model.details.get("too_short") or not (math.isfinite(model.perplexity) and model.perplexity > 0):
             continue
         architecture = Architecture.model_validate(model.architecture)
         base = law_for(architecture)
@@ -221,7 +228,8 @@ def _groups(trained: Sequence[TrainedModel]) -> list[tuple[ScalingLaw, list[Trai
     groups = []
     for _, (base, models, architectures) in sorted(by_law.items()):
         lengths = Counter(model.length for model in models)
-        usual = max(lengths, key=lambda length: (lengths[length], length))
+        longest = {model.length: model.steps for model in models}
+        usual = max(lengths, key=lambda length: (lengths[length], longest[length], length))
         kept = [place for place, model in enumerate(models) if base.study.budgets or model.length == usual]
         groups.append((base, [models[place] for place in kept], [architectures[place] for place in kept]))
     return groups
@@ -257,12 +265,12 @@ def _fitted(
         [f"{place:09}" for place, _, _ in chosen],
     )
     short = f"recipe {first.recipe.get('name', '')}"
-    length = "" if base.study.budgets else f", {first.recipe.get('steps', 0):,} steps at most"
+    length = "" if base.study.budgets else f", {first.steps or first.recipe.get('steps', 0):,} steps at most"
     origin = Origin(
         name=f"{base.origin.name}-{recipe_key[:10]}",
         title=f"{base.origin.name} after trainings on {first.dataset}"[:500],
         family=base.origin.family,
-        data=f"{first.dataset} (data set {(first.dataset_digest or '')[:12]})",
+        data=data_in_words(first.dataset, first.dataset_digest),
         split="validation",
         tokens="token of the data set as it is prepared here",
         trained=f"with {short}{length}",

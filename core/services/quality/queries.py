@@ -31,6 +31,8 @@ class Trained(NamedTuple):
     digest: str
     proxy: float
     dataset: str
+    data: str
+    """Name and digest of the data set (`data_in_words`)."""
     split: str
     metric: str
     recipe: str
@@ -41,6 +43,10 @@ class Trained(NamedTuple):
     training_id: str | None
     joins_frontiers: bool
     """Whether the candidate is a search candidate measured within the limits."""
+    too_short: bool
+    """Whether the training is too short to rank models (`trainings.views.too_short`)."""
+    alike: bool = False
+    """Whether the training is of the largest group of equal trainings (`trust.trained_of`)."""
 
 
 def trained(session: Session, target_id: str) -> list[Trained]:
@@ -58,6 +64,7 @@ def trained(session: Session, target_id: str) -> list[Trained]:
             candidate.digest,
             candidate.proxy,
             row.dataset,
+            data_in_words(row.dataset, row.details.get("dataset_digest")),
             row.split,
             row.metric,
             str(row.details.get("recipe", "")),
@@ -66,10 +73,16 @@ def trained(session: Session, target_id: str) -> list[Trained]:
             candidate.id,
             row.training_id,
             candidate.role == CandidateRole.SEARCH and candidate.state == CandidateState.MEASURED,
+            bool(row.details.get("too_short")),
         )
         for candidate, row in session.execute(query)
         if candidate.state in MEASURED_CANDIDATES
     ]
+
+
+def data_in_words(name: str, digest: str | None) -> str:
+    """Name and digest of a data set, as in the origin of a refined scaling law: `letters (data set 0123456789ab)`."""
+    return f"{name} (data set {(digest or '')[:12]})"
 
 
 class Scores(NamedTuple):

@@ -49,33 +49,42 @@ PUBLISHED: tuple[PublishedRanking, ...] = (
 
 def trust_of(session: Session, job: Job, request: JobRequest, target: Target | None = None) -> ProxyTrust:
     """Returns published figures on a job's proxy in the job's space; for a `target`, also ρ of its trained models."""
-    live = None if target is None else _live(score_queries.trained(session, target.id))
+    trained = [] if target is None else score_queries.trained(session, target.id)
+    live = _live(trained)
     space = spaces().get(request.space.name)
     found = trust(request.space.name, request.proxy, "" if space is None else space.caveat, live)
     law = laws.readable_law_of(session, job, request) if request.proxy == "quality_law" else None
-    note = law_note(request, law, () if live is None else (live.dataset,))
+    note = law_note(request, law, {score.data for score in trained if live and score.dataset == live.dataset})
     return found.model_copy(update={"sentence": " ".join(text for text in (found.sentence, note) if text)})
 
 
 def trained_of(session: Session, target_id: str, dataset: str | None = None) -> list[score_queries.Trained]:
-    """Returns the perplexities of the target's largest group of candidates with equal data set (`dataset` if given),
-    recipe, length and split; of equally large groups, the group evaluated on the test split. Only a model's newest
-    score is used.
+    """Returns the newest perplexity of each trained candidate. `alike` is set for those of the largest group with equal
+    data set (`dataset` if given), recipe, length and split; of equally large groups, the group evaluated on the test
+    split. Trainings that are too short to rank models form a group only if there are no others.
     """
+    scores = [score for score in score_queries.trained(session, target_id) if score.metric == "perplexity"]
     groups: dict[tuple[str, ...], dict[str, score_queries.Trained]] = {}
-    for score in score_queries.trained(session, target_id):
-        if score.metric == "perplexity" and dataset in (None, score.dataset):
+    for score in scores:
+        if dataset in (None, score.dataset):
             key = score.dataset, score.recipe, score.split, score.comparability_key
-            groups.setdefault(key, {}).setdefault(score.candidate_id, score)
-    largest = max(groups.items(), key=lambda item: (len(item[1]), item[0][2] == "test", item[0]), default=None)
-    return [] if largest is None else list(largest[1].values())
+            groups.setdefault(key, {}).setdefault(score.candidate_id, score._replace(alike=True))
+
+    def order(group: tuple[str, ...]) -> tuple[object, ...]:
+        short = any(score.too_short for score in groups[group].values())
+        return not short, len(groups[group]), group[2] == "test", group
+
+    found = groups[max(groups, key=order)] if groups else {}
+    for score in sorted(scores, key=lambda score: (score.too_short, score.split != "test")):
+        found.setdefault(score.candidate_id, score)
+    return list(found.values())
 
 
 def _live(trained: Iterable[score_queries.Trained]) -> LiveTrust | None:
     """Returns ρ over the largest group of models with equal training and evaluation, by each model's newest score."""
     groups: dict[tuple[str, ...], dict[str, score_queries.Trained]] = {}
     for score in trained:
-        if score.metric in QUALITIES:
+        if score.metric in QUALITIES and not score.too_short:
             key = score.dataset, score.split, score.metric, score.recipe, score.comparability_key
             groups.setdefault(key, {}).setdefault(score.digest, score)
     for (dataset, _, metric, *_), models in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):

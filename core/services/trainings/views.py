@@ -160,20 +160,25 @@ def _view(
         formats=reader.read(lambda: formats_of_trained(training)) or (),
         evaluations=tuple(view for row in scores if (view := reader.read(partial(evaluation_view, row))) is not None),
     )
-    notes = [text for text in (_note(session, training), _too_short_to_rank(view)) if text]
+    notes = [text for text in (_note(session, training), reader.read(lambda: _ranks_nothing(training))) if text]
     return view.model_copy(update={"note": reader.note("; ".join(notes)) or ""})
 
 
-def _too_short_to_rank(view: TrainingView) -> str:
-    """Says that a training from random weights reads fewer tokens than the model has parameters; else empty."""
-    if view.state not in (*LIVE_TRAININGS, TrainingState.DONE) or view.start is not None or not view.steps:
-        return ""
-    recipe = view.recipe or {}
-    tokens = view.steps * recipe.get("rows", 0) * recipe.get("segment", 0)
-    if not 0 < tokens < (view.decoder_parameters or 0):
+def too_short(training: Training) -> int:
+    """Tokens of a training from random weights that reads fewer tokens than the model has parameters; else 0. Such a
+    training ranks no models and teaches no scaling law.
+    """
+    recipe = training.recipe or {}
+    tokens: int = training.steps * recipe.get("rows", 0) * recipe.get("segment", 0)
+    return tokens if start_of(training) is None and tokens < (training.decoder_parameters or 0) else 0
+
+
+def _ranks_nothing(training: Training) -> str:
+    tokens = too_short(training) if training.state in (*LIVE_TRAININGS, TrainingState.DONE) else 0
+    if not tokens:
         return ""
     return (
-        f"ranks nothing: {view.steps:,} steps read {tokens:,} tokens, fewer than the model has parameters, and the "
+        f"ranks nothing: {training.steps:,} steps read {tokens:,} tokens, fewer than the model has parameters, and the "
         "order of models may still change"
     )
 

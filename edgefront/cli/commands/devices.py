@@ -15,7 +15,7 @@ from edgefront.client.show.output import NONE, gigabytes, moment, share
 from edgefront.client.show.table import Table
 from edgefront.core.common.addresses import is_loopback
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.common.states import DeviceState
+from edgefront.core.common.states import WAITS, DeviceState
 
 if TYPE_CHECKING:
     from edgefront.core.schemas.service import DeviceView, EnrolmentTokenView
@@ -179,12 +179,14 @@ def reenrol(
 
 
 def state_in_words(device: DeviceView) -> str:
-    """Returns the device's state, such as `active, offline`, `active, busy` or `active, in quarantine`."""
+    """Returns the device's state, such as `active, offline`, `active, busy` (its latest launch was disturbed), or
+    `active, in quarantine`.
+    """
     words = [str(device.state)]
     if not device.online and device.state != DeviceState.REVOKED:
         words.append("offline")
     elif device.conditions is not None:
-        words.append("busy")
+        words.append(WAITS if device.conditions == WAITS else "busy")
     if device.quarantine is not None:
         words.append("in quarantine")
     return ", ".join(words)

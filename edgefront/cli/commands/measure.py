@@ -129,7 +129,7 @@ def measure(
     failed: MeasurementError | None = None
     with session.err.status(f"measuring {model} …"):
         try:
-            for result in run(subject, protocols, launches=launches, seed=seed):
+            for result in run(subject, protocols, launches=launches, seed=seed, note=session.note):
                 measured.append(result)
         except MeasurementError as error:
             failed = error

@@ -82,7 +82,7 @@ def verify_report(
     limit_s = measure.time_limit_s(subject.architecture, protocol)
     protocol = protocol.model_copy(update={"time_limit_s": max(limit_s, protocol.time_limit_s)})
     with session.err.status(f"measuring {subject.candidate.id}: {protocol.setup} …"):
-        (measured,) = measure.run(subject.architecture, [protocol], launches=launches, seed=0)
+        (measured,) = measure.run(subject.architecture, [protocol], launches=launches, seed=0, note=session.note)
         machines = verify.compare_machines(read, subject, hardware(), measured)
     figures = verify.compare(subject.figures, measured, read.job.request.epsilon)
     standings = verify.standings_in_words(figures, subject.limits)

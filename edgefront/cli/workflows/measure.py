@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import MeasurementError
 from edgefront.core.common.processes.folders import work_folder
-from edgefront.core.common.states import LaunchOutcome
+from edgefront.core.common.states import WAITS, LaunchOutcome
 from edgefront.core.measurement.figures import FIGURES, aggregate_figures, launches_of
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
@@ -156,15 +157,21 @@ def _weights_of(file: Path, protocol: MeasurementProtocol) -> tuple[int, int]:
 
 
 def run(
-    subject: Architecture | Path, protocols: Sequence[MeasurementProtocol], *, launches: int, seed: int
+    subject: Architecture | Path,
+    protocols: Sequence[MeasurementProtocol],
+    *,
+    launches: int,
+    seed: int,
+    note: Callable[[str], None],
 ) -> Iterator[Measured]:
-    """Measures the model by each protocol in `launches` fresh processes, with the same weights.
+    """Measures the model by each protocol in `launches` fresh processes, with the same weights. Calls `note` once
+    if a launch waits for another measurement on this host.
 
     Raises `MeasurementError` if a launch fails, with the reason and, for a generation, the context length.
     """
     from edgefront.agents.measuring.measure import Measurer
 
-    with work_folder() as folder, Measurer(folder / "weights") as measurer:
+    with work_folder() as folder, Measurer(folder / "weights", waits=cache(lambda: note(WAITS))) as measurer:
         for protocol in protocols:
             yield Measured(
                 subject, protocol, tuple(_launch(measurer, subject, protocol, seed) for _ in range(launches))

@@ -222,7 +222,7 @@ def _derived(session: Session, name: str, target: Target) -> lists.Figure:
     if name == "group":
         return lists.group_rank()
     if name == "perplexity":
-        scores = {score.candidate_id: score.value for score in trained_of(session, target.id)}
+        scores = {score.candidate_id: score.value for score in trained_of(session, target.id) if score.alike}
         return case(scores, value=Candidate.id) if scores else lists.NOTHING
     return lists.against(baseline_of(session, target.id), "latency" if name == "speedup" else "memory")
 

@@ -39,6 +39,7 @@ def trained_views(trained: Sequence[Trained]) -> tuple[TrainedView, ...]:
             split=score.split,
             recipe=score.recipe,
             perplexity=score.value,
+            ranks=score.alike and not score.too_short,
         )
         for score in trained
     )
@@ -63,7 +64,7 @@ def frontier_view(
     job = job_of(session, principal, job_id)
     row = target_of(session, job, target)
     members = frontier_of(session, row.id)
-    trained = trained_of(session, row.id, dataset)
+    trained = [score for score in trained_of(session, row.id, dataset) if score.alike]
     request = JOB_REQUEST.read_or(job.request, None)
     epsilon = 0.0 if request is None else request.epsilon
     reader = RowReader()

@@ -41,7 +41,7 @@ def _view(session: Session, job: Job) -> JobLawView:
     targets = {target.id: target for target in job_queries.targets(session, [job.id])}
     trained = [score for id_ in targets for score in score_queries.trained(session, id_)]
     searched = laws.readable_law_of(session, job, request)
-    law, row = laws.law_of_answers(session, job, request, {score.digest for score in trained})
+    law, row = laws.law_of_answers(session, job, request, {score.training_id for score in trained})
     found = None
     if law is not None and not isinstance(law, PruningPredictor):  # its predictions are for models before training
         left_out = {} if row is None else {each["training_id"]: cast(LeftOut, each) for each in row.left_out}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+
+import numpy as np
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.shapes import Shapes
@@ -53,6 +55,8 @@ class MeasuredModels:
     candidates: tuple[CandidateView, ...]
     """Baselines, and the measured models that are within the limits, or nearest to the limits if none is within."""
     trained: tuple[TrainedView, ...]
+    reached: Mapping[str, float]
+    """Candidate id → perplexity that it reached on the scaling law's data and split, in trainings that rank."""
     law: PerplexityPredictor | None
     """The job's scaling law, for the requested training budget; None without a scaling law."""
     dominance: Dominance
@@ -65,7 +69,7 @@ class MeasuredModels:
         self, candidates: Sequence[CandidateView], *, inherits: bool = False, deeper: str = ""
     ) -> Recommendation:
         """Recommends the best candidate within the limits (`core.search.pareto.recommendation.recommend`)."""
-        trained = {score.candidate_id: score.perplexity for score in self.trained}
+        trained = {score.candidate_id: score.perplexity for score in self.trained if score.ranks}
         options = [
             option_of(candidate, trained.get(candidate.id), self.proxy, self.threads)
             for candidate in candidates
@@ -82,6 +86,16 @@ class MeasuredModels:
             inherits=inherits,
             deeper=deeper,
         )
+
+    @cached_property
+    def widening(self) -> float:
+        """Factor of the intervals of predicted perplexities: above 1 if a model reached one outside its interval."""
+        models = [candidate for candidate in self.candidates if candidate.id in self.reached and candidate.architecture]
+        if not models or self.law is None or self.law.relative_to or self.law.train_budget:
+            return 1.0
+        shapes = Shapes.of([Architecture.model_validate(candidate.architecture) for candidate in models])
+        predicted, reached = self.law.predict(shapes), [self.reached[candidate.id] for candidate in models]
+        return max(1.0, float((abs(np.log(reached) - predicted.log_perplexity) / predicted.half_width).max()))
 
     def _ratio(self, option: Option, other: Option) -> Ratio:
         """Predicts the ratio of two models' perplexities. Prediction errors that both models share cancel out."""

@@ -14,6 +14,7 @@ from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.architectures.formatting import layers_in_words, model_in_words
 from edgefront.core.architectures.space import Genome
 from edgefront.core.common.states import ACTIVE_TARGETS, CandidateRole
+from edgefront.core.common.units import rounded
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.model_files.model_file import ModelFormat, formats_of
 from edgefront.core.quality.predictor import PerplexityPredictor
@@ -48,7 +49,9 @@ from edgefront.core.services.jobs.progress import added_note
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.quality import laws
-from edgefront.core.services.quality.expected import law_note, perplexities, perplexity_of
+from edgefront.core.services.quality import queries as score_queries
+from edgefront.core.services.quality.expected import is_of, law_note, perplexities, perplexity_of
+from edgefront.core.services.quality.learning import SPLIT
 from edgefront.core.services.quality.trust import trained_of
 from edgefront.core.services.spaces import space_of
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
@@ -85,6 +88,8 @@ class RecommendationInputs(MeasuredModels):
     """Models just beyond the limits with a higher score than every model within the limits."""
     devices: tuple[Document, ...]
     """Facts of the target's devices."""
+    datasets: frozenset[str]
+    """Data sets that models of the target were trained on."""
     trainers: tuple[str, ...]
     """Names of training workers with a known speed; empty if the scaling law supports no training budget."""
 
@@ -109,11 +114,13 @@ class RecommendationInputs(MeasuredModels):
         return self._view(chosen, predicted)
 
     def _predicted(self) -> Sequence[CandidateView]:
-        """Returns the candidates with the perplexity predicted for the requested training."""
-        if not self.needs_prediction:
+        """Returns the candidates with the perplexity predicted for the requested training, in intervals that hold what
+        trained models reached.
+        """
+        if not self.needs_prediction and self.widening == 1:
             return self.candidates
         architectures = [Architecture.model_validate(candidate.architecture) for candidate in self.candidates]
-        qualities = perplexities(self.law, architectures)
+        qualities = perplexities(self.law, architectures, self.widening)
         return [
             candidate.model_copy(
                 update={"predicted": (candidate.predicted or PredictedView()).model_copy(update=quality)}
@@ -189,7 +196,12 @@ class RecommendationInputs(MeasuredModels):
             parts.append(f"The search looked {within}. A search within the requested limits may find a better model.")
         parts.append(self.added)
         if self.request is not None:
-            parts.append(law_note(self.request, self.law, {score.dataset for score in self.trained}))
+            parts.append(law_note(self.request, self.law, self.datasets))
+        if self.widening > 1:
+            parts.append(
+                "A trained model's perplexity is outside its predicted interval, so all intervals of predicted "
+                f"perplexity are {rounded(self.widening, 2)} times as wide as the scaling law says."
+            )
         return " ".join(text for text in parts if text)
 
     def _near(self, chosen: Recommendation) -> str:
@@ -291,12 +303,19 @@ def inputs_within(
     protocol = PROTOCOL.read_or(row.protocol, None)
     candidates = [*candidate_queries.baselines(session, row.id), *searched]
     own_law = laws.readable_law_of(session, job, request)
-    law, _ = laws.law_of_answers(session, job, request, {score.digest for score in trained})
+    law, _ = laws.law_of_answers(session, job, request, {score.training_id for score in trained if score.alike})
     if budget != NO_BUDGET:
         if law is None:
             laws.check_no_budget(budget, "the models of this job")
         else:
             law = laws.for_budget(law, paces.with_pace(session, job.owner, budget))
+    ranking = {score.training_id for score in trained if score.alike and not score.too_short}
+    absolute = None if law is None or isinstance(law, PruningPredictor) else law.origin.data
+    reached = {
+        score.candidate_id: score.value
+        for score in (score_queries.trained(session, row.id) if absolute and ranking else ())
+        if absolute and score.training_id in ranking and score.split == SPLIT and is_of(absolute, score.data)
+    }
     return RecommendationInputs(
         job_id=job.id,
         target_id=row.id,
@@ -311,6 +330,8 @@ def inputs_within(
         request=request,
         candidates=tuple(candidate_view(candidate, baseline) for candidate in candidates),
         trained=trained_views(trained),
+        reached=reached,
+        datasets=frozenset(score.data for score in trained),
         law=law,
         own_law=own_law,
         near=tuple(candidate_view(candidate, baseline) for candidate in near),

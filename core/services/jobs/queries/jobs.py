@@ -211,10 +211,12 @@ def devices_seen(session: Session, device_keys: Sequence[str], since: datetime) 
     return {key: len(rows) for key, rows in _devices(session, device_keys, (), *_seen(since)).items()}
 
 
-def facts_seen(session: Session, device_keys: Sequence[str], since: datetime) -> dict[str, list[Document]]:
-    """Device key → facts of the devices that `devices_seen` counts."""
-    found = _devices(session, device_keys, (Device.facts,), *_seen(since))
-    return {key: [row.facts for row in rows] for key, rows in found.items()}
+def facts_seen(
+    session: Session, device_keys: Sequence[str], since: datetime
+) -> dict[str, list[tuple[Document, str | None]]]:
+    """Device key → facts and conditions of the devices that `devices_seen` counts."""
+    found = _devices(session, device_keys, (Device.facts, Device.conditions), *_seen(since))
+    return {key: [(row.facts, row.conditions) for row in rows] for key, rows in found.items()}
 
 
 def blocked_devices(session: Session, device_keys: Sequence[str]) -> dict[str, tuple[str, str]]:

@@ -8,6 +8,7 @@ export function healthOf({ state, online, quarantine, conditions, last_seen_at: 
   if (quarantine) return { title: "in quarantine", kind: "failed", says: quarantine };
   if (!online) return { title: seen ? "offline" : "not connected yet", kind: "paused", says: "" };
   if (state === "draining") return { title: "draining", kind: "paused", says: "It gets no further launches." };
+  if (conditions?.startsWith("waits until")) return { title: "waiting", kind: "paused", says: `It ${conditions}.` };
   if (conditions) return { title: "busy", kind: "paused", says: `Its latest launch was disturbed: ${conditions}.` };
   return { title: "healthy", kind: "finished", says: "" };
 }
