@@ -247,7 +247,7 @@ class SearchProgress(View):
     """Progress of a supernet's search with one seed."""
 
     seed: int
-    phase: Literal["weights", "tuning"]
+    phase: Literal["weights", "tuning", "ended"]
     """Phase, which trains weights only, or weights and probabilities alternately."""
     pattern: str
     """The most probable block of each layer: s attention, f feed-forward, i identity."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -166,6 +166,15 @@ FILE, SUMMARY = "supernet.json", "result.json"
 Row = Annotated[tuple[float, ...], Field(min_length=len(BLOCK_TYPES), max_length=len(BLOCK_TYPES))]
 
 
+DISTINCT = 0.1
+"""Least difference between the probabilities of a layer's likeliest block and of the next, for convergence."""
+
+
+def undecided(probabilities: Sequence[Sequence[float]]) -> int:
+    """Number of layers whose likeliest block is not distinct."""
+    return sum(best - other < DISTINCT for *_, other, best in map(sorted, probabilities))
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -198,6 +207,15 @@ class SearchOutcome(_Part):
     probabilities: tuple[Row, ...]
     records: tuple[Record, ...] = ()
     """Probabilities over time; omitted from a run's `result.json`."""
+
+    @property
+    def note(self) -> str:
+        """A sentence for a search that did not converge; else empty."""
+        if self.converged:
+            return ""
+        layers = undecided(self.probabilities)
+        flat = f": {layers} of {len(self.probabilities)} layers have no block that is clearly the likeliest"
+        return f"The search of seed {self.seed} ended before it had converged{flat if layers else ''}."
 
     @property
     def letters(self) -> str:

@@ -62,7 +62,7 @@ def test_probabilities_over_the_steps(service: Service, supernet: str) -> None:
     report(service, [{"step": 0, "tokens": 0, "seconds": 0.0}, *seeds])
     view = ProbabilitiesView.model_validate_json(client.get(path).content)
     assert [(search.seed, search.pattern, search.phase) for search in view.searches] == [
-        (3, "(sf)", "tuning"),
+        (3, "(sf)", "ended"),
         (4, "(sf)", "tuning"),
     ]
     assert [record.step for record in view.searches[0].records] == list(range(1, 11))

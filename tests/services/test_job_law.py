@@ -108,7 +108,7 @@ def test_short_trainings_change_no_answer(service: Service, trainings: Trainings
     trainings.learn()
     before = recommendation.answer(service.database, service.user, job.id)
     for model, perplexity in zip(models[1:4], (7.8, 7.1, 7.4), strict=True):
-        trainings.end(model, perplexity, read=40, budget={"steps": 40})
+        trainings.end(model, perplexity, read=40, budget={"steps": 2})
     trainings.learn()
     (law_row,) = trainings.laws()
     after = recommendation.answer(service.database, service.user, job.id)

@@ -130,12 +130,23 @@ def test_each_part_of_the_data_has_a_memory_of_its_own() -> None:
 
 
 def test_it_ends_when_no_layer_changes_its_most_probable_block() -> None:
-    search = make(weight_steps=10, steps=100, patience=0.3, cycle_steps=2)
+    search = make(weight_steps=10, steps=100, patience=0.3, cycle_steps=2, architecture_lr=0.3)
     run(search)
     assert search.converged
+    assert search.outcome().note == ""
     assert search.outcome().converged
     assert search.steps - search.outcome().changed_at == 27
     assert search.steps < 100
+
+
+def test_flat_probabilities_do_not_converge_however_long_the_likeliest_block_stays() -> None:
+    search = make(weight_steps=10, steps=60, patience=0.3, cycle_steps=2, architecture_lr=1e-6)
+    run(search)
+    outcome = search.outcome()
+    assert (outcome.steps, outcome.converged) == (60, False)
+    assert outcome.note == (
+        "The search of seed 0 ended before it had converged: 2 of 2 layers have no block that is clearly the likeliest."
+    )
 
 
 def test_weights_come_first_and_then_a_fifth_of_the_steps_is_the_architectures() -> None:

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.common.errors import Conflict, NotFound
 from edgefront.core.common.states import (
     ACTIVE_TARGETS,
+    ENDED_TRAININGS,
     LIVE_TRAININGS,
     KeyRole,
     TrainingCommand,
@@ -257,15 +258,16 @@ def read_probabilities(
     for _, metric in training_queries.metrics(session, training.id):
         if "probabilities" in metric.get("extra", {}):
             by_seed.setdefault(metric["extra"]["seed"], []).append(metric)
-    searches = tuple(_progress(seed, metrics, records) for seed, metrics in by_seed.items())
+    live = None if training.state in ENDED_TRAININGS else max(by_seed, default=None)
+    searches = tuple(_progress(seed, metrics, records, seed != live) for seed, metrics in by_seed.items())
     return ProbabilitiesView(training_id=training.id, choices=BLOCK_TYPES, searches=searches)
 
 
-def _progress(seed: int, metrics: Sequence[Document], records: int) -> SearchProgress:
+def _progress(seed: int, metrics: Sequence[Document], records: int, has_ended: bool) -> SearchProgress:
     last = metrics[-1]["extra"]
     return SearchProgress(
         seed=seed,
-        phase=last["phase"],
+        phase="ended" if has_ended else last["phase"],
         pattern=last["pattern"],
         expected_ms=last.get("expected_ms"),
         records=tuple(

@@ -207,8 +207,8 @@ class _Run:
             )
         result = search.outcome()
         _log.info("seed %d: %s after %d steps", result.seed, result.pattern, result.steps)
-        if not result.converged:
-            self.journal.note(f"The search of seed {result.seed} ended before it had converged.")
+        if result.note:
+            self.journal.note(result.note)
         self._save()
         self._outcomes.append(result)
         self._steps_before += search.steps

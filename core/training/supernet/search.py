@@ -18,6 +18,7 @@ from edgefront.core.search.supernet_settings import (
     Record,
     SearchOutcome,
     SearchSettings,
+    undecided,
 )
 from edgefront.core.training.evaluation.perplexity import autocast
 from edgefront.core.training.optimizers import set_learning_rate
@@ -177,9 +178,12 @@ class Search:
 
     @property
     def converged(self) -> bool:
-        """Whether the most likely block of every layer has stayed the same for the schedule's patience."""
+        """Whether the most likely block of every layer is distinct (`undecided`), and has stayed the same for the
+        schedule's patience.
+        """
         since = self.steps - max(self._changed_at, self._schedule.weight_steps)
-        return self.steps > self._schedule.weight_steps and since >= self._schedule.patience()
+        is_patient = self.steps > self._schedule.weight_steps and since >= self._schedule.patience()
+        return is_patient and not undecided(self.probabilities())
 
     @property
     def finished(self) -> bool:

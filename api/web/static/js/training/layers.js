@@ -7,7 +7,7 @@ import { plotly, plotSettings } from "../shared/plot.js";
 const TITLES = { attention: "attention", feed_forward: "feed-forward", identity: "identity" };
 const COLOURS = { attention: "frontier", feed_forward: "baseline", identity: "line" };
 const LETTERS = { attention: "s", feed_forward: "f", identity: "i" };
-const PHASES = { weights: "training weights only", tuning: "training weights and probabilities alternately" };
+const PHASES = { weights: "training weights only", tuning: "training weights and probabilities alternately", ended: "ended" };
 const SETTINGS = { ...plotSettings("none", "edgefront-block-probabilities"), displayModeBar: false };
 
 export class Layers {
