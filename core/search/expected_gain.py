@@ -57,6 +57,7 @@ def expected_improvement(
     error_quantiles: Floats,
     count: int,
     rng: np.random.Generator,
+    reached_elsewhere: float = -math.inf,
 ) -> Batch:
     """Selects the batch with the highest expected improvement of the best quality.
 
@@ -64,6 +65,7 @@ def expected_improvement(
         measured: posterior of the measured models within the limits (`Forecaster.posterior`).
         reference: quality that counts as 0. Gains are relative to the best quality of `measured` minus `reference`.
         error_quantiles: equally likely prediction errors, in standard deviations.
+        reached_elsewhere: quality that is reached anyway.
     """
 
     def outcomes(some: Forecast) -> Floats:
@@ -77,6 +79,7 @@ def expected_improvement(
     else:
         inside = measured.quality[measured.violation(problem, 0.0) == 0]
         reached = np.full(len(error_quantiles), inside.max(initial=-np.inf))
+    reached = np.maximum(reached, reached_elsewhere)
     nothing = bool(np.isneginf(reached).all())
     start = np.where(np.isneginf(reached), pool.forecast.quality.min(), reached)
     base = float(start.max())

@@ -117,6 +117,7 @@ class Incumbent:
     """Bits per weight; at equal quality, more bits are better."""
     target: str
     """Name of the target that has this model."""
+    latency_ms: float = 0.0
 
     @property
     def rank(self) -> tuple[float, int]:

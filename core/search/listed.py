@@ -1,15 +1,17 @@
 """Search by prediction over a fixed pool of scored candidates: published models, or the candidates of other targets.
 
-1. Launch three candidates for a first fit of the predictors.
+1. Launch three candidates for a first fit of the predictors; with limits the lightest that may be best, one by one.
 2. In each later generation, measure the few candidates with the highest expected gain.
 3. End the search at the first batch whose expected gain is below `least_gain`.
 
-A job for the best published model has one answer over all its targets, so the search of a target (one device) only
-measures candidates that may beat the incumbent, the best model of the other targets.
+A job for the best published model has one answer over all its targets, which search one after another. The search of a
+target only measures candidates that may beat the incumbent, the best model of the other targets. Candidates that are
+heavier than one far beyond the limits cannot.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
@@ -23,10 +25,11 @@ from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.architectures.space import SearchSpace
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.number_formats import BITS
-from edgefront.core.common.states import Goal
+from edgefront.core.common.states import CandidateState, Goal
 from edgefront.core.measurement.variants import format_of
-from edgefront.core.search.forecast import Forecaster, Pool
+from edgefront.core.search.forecast import Forecaster, Pool, measured
 from edgefront.core.search.interface import (
+    SPREAD,
     Answer,
     Context,
     Evaluated,
@@ -38,7 +41,10 @@ from edgefront.core.search.interface import (
 )
 from edgefront.core.search.population_shapes import identity
 from edgefront.core.search.predictive_search import RISK_LEVEL, Candidates, PredictiveSearch, SurrogateSettings
-from edgefront.core.search.problem import Problem
+from edgefront.core.search.problem import Problem, beyond_limits
+
+FAR = 2.0
+"""Excess over the limits, as a factor, from which no heavier candidate is measured."""
 
 
 class ListedSettings(BaseModel):
@@ -55,9 +61,9 @@ class ListedSettings(BaseModel):
 class ListedSearch(PredictiveSearch):
     """Search by prediction over a list of published models with scores."""
 
-    min_validated_batches = 1
+    min_validated_batches = 0
     baselines_count = False
-    exhausted = "Every permitted model of the list has been measured."
+    exhausted = "No other permitted model of the list can be better."
 
     def __init__(
         self, settings: ListedSettings, space: SearchSpace, accept: Callable[[Architecture], bool], problem: Problem
@@ -79,6 +85,9 @@ class ListedSearch(PredictiveSearch):
             ScoredCandidate(genome, architecture, scores[architecture.digest])
             for genome, architecture in zip(genomes, architectures, strict=True)
         ]
+        shapes = Shapes.of(architectures)
+        sizes = np.column_stack([shapes.decoder_parameters, shapes.total_parameters])
+        self._sizes = {each.architecture.digest: size for each, size in zip(self._models, sizes, strict=True)}
 
     def expected_candidates(self, measured: int, most: int) -> int:
         return min(most, max(0, self._settings.initial - measured) + self._settings.batch)
@@ -88,32 +97,37 @@ class ListedSearch(PredictiveSearch):
         return super().needs(generation) | ({Need.INCUMBENT} if one_answer else set())
 
     def answer(self, context: Context) -> Answer:
-        # Results of models that were deleted from the catalogue are ignored.
-        known = {model.architecture.digest for model in self._models}
-        results = tuple(result for result in context.snapshot.results if result.digest in known)
-        context = replace(context, snapshot=replace(context.snapshot, results=results))
-        incumbent = context.snapshot.incumbent
-        if incumbent is not None and not self._candidates(context.snapshot).worthwhile.any():
-            return Answer(
-                (), 0.0, note=f"No other model of the list can be better here than the best of {incumbent.target}."
-            )
+        context = _with_results_of(context, self._models)  # models may have been deleted from the catalogue
+        snapshot = context.snapshot
+        if self._problem.goal != Goal.BEST_WITHIN_LIMITS:
+            return super().answer(context)
+        candidates = self.candidates(context)
+        if not candidates.worthwhile.any():
+            best = snapshot.incumbent
+            than = "" if best is None else f" than the best of {best.target}"
+            return Answer((), 0.0, note=f"No other model of the list can be better here{than}.")
+        if len(measured(snapshot)) + len(snapshot.others) < self._settings.initial:
+            candidates.propose_lightest()
+            return Answer(candidates.made)
         return super().answer(context)
 
-    def candidates(self, context: Context, rng: np.random.Generator) -> PoolCandidates:
-        return self._candidates(context.snapshot)
-
-    def _candidates(self, snapshot: Snapshot) -> PoolCandidates:
-        incumbent = snapshot.incumbent
+    def candidates(self, context: Context, rng: np.random.Generator | None = None) -> PoolCandidates:
+        snapshot, incumbent = context.snapshot, context.snapshot.incumbent
+        own = max((result.proxy for result in snapshot.in_bounds()), default=-math.inf)
+        far = beyond_limits(self._problem, snapshot, math.log(FAR))
+        far += [result for result in snapshot.results if result.state == CandidateState.INFEASIBLE]
+        too_heavy = [self._sizes[result.digest] for result in far]
 
         def may_win(model: ScoredCandidate) -> bool:
             """Whether the model may beat the incumbent. The same model and bits may be faster in another runtime."""
-            if incumbent is None:
+            if self._problem.goal != Goal.BEST_WITHIN_LIMITS:
                 return True
-            rank = model.proxy, self._bits
-            return rank > incumbent.rank or (rank == incumbent.rank and model.architecture.digest == incumbent.digest)
+            digest, rank = model.architecture.digest, (model.proxy, self._bits)
+            if model.proxy <= own or any(np.all(self._sizes[digest] >= sizes) for sizes in too_heavy):
+                return False
+            return incumbent is None or rank > incumbent.rank or (rank, digest) == (incumbent.rank, incumbent.digest)
 
-        initial = self._settings.initial
-        return PoolCandidates(self._models, snapshot, self._accept, light_first=initial, may_win=may_win)
+        return PoolCandidates(self._models, snapshot, self._accept, may_win)
 
     def end_note(self, gain: float, pool: Pool) -> str:
         if not (pool.forecast.violation(self._problem, RISK_LEVEL) == 0).any():
@@ -128,9 +142,7 @@ class PoolCandidates(Candidates):
     """The permitted candidates of a pool that are not yet proposed. A member is an index into these candidates.
 
     Args:
-        light_first: if given, the initial sample comes from the lighter half of the candidates, but at least from this
-            number of candidates, because small models take less time to measure and are as informative.
-        may_win: whether a candidate is worth measuring after the initial sample; None if every candidate is.
+        may_win: whether a candidate is worth measuring; None if every candidate is.
     """
 
     def __init__(
@@ -138,8 +150,6 @@ class PoolCandidates(Candidates):
         pool: Sequence[ScoredCandidate],
         snapshot: Snapshot,
         accept: Callable[[Architecture], bool],
-        *,
-        light_first: int | None = None,
         may_win: Callable[[ScoredCandidate], bool] | None = None,
     ) -> None:
         by_digest = {candidate.architecture.digest: candidate for candidate in pool}
@@ -151,23 +161,17 @@ class PoolCandidates(Candidates):
             if digest not in proposed and accept(candidate.architecture)
         ]
         self._shapes = Shapes.of([candidate.architecture for candidate in self._fresh])
-        self._light_first = light_first
         self.worthwhile: NDArray[np.bool_] = np.array(
             [may_win is None or may_win(candidate) for candidate in self._fresh], dtype=np.bool_
         )
-        """(n,) mask of the candidates that are worth measuring after the initial sample."""
+        """(n,) mask of the candidates that are worth measuring."""
         self._made: list[Proposal] = []
 
     def shapes(self, results: Sequence[Evaluated]) -> Shapes:
         return Shapes.of([self._by_digest[result.digest].architecture for result in results])
 
     def drawn(self) -> tuple[NDArray[Any], Shapes]:
-        members = np.arange(len(self._fresh))
-        if self._light_first is None:
-            return members, self._shapes
-        order = np.argsort(self._shapes.total_parameters, kind="stable")
-        light = order[: max(self._light_first, len(members) // 2)]
-        return members[light], self._shapes.take(light)
+        return np.arange(len(self._fresh)), self._shapes
 
     def pool(self, forecaster: Forecaster) -> Pool:
         quality = np.array([candidate.proxy for candidate in self._fresh])
@@ -177,6 +181,11 @@ class PoolCandidates(Candidates):
 
     def random_pool(self, forecaster: Forecaster) -> Pool:
         return self.pool(forecaster)
+
+    def propose_lightest(self) -> None:
+        """Proposes the lightest candidate that is worth measuring."""
+        rows = np.flatnonzero(self.worthwhile)
+        self.propose(rows[np.argmin(self._shapes.total_parameters[rows])], SPREAD)
 
     def propose(self, member: NDArray[Any], operator: str, predicted: Predicted | None = None) -> None:
         candidate = self._fresh[int(member)]
@@ -189,6 +198,12 @@ class PoolCandidates(Candidates):
     @property
     def made(self) -> tuple[Proposal, ...]:
         return tuple(self._made)
+
+
+def _with_results_of(context: Context, pool: Sequence[ScoredCandidate]) -> Context:
+    known = {candidate.architecture.digest for candidate in pool}
+    results = tuple(result for result in context.snapshot.results if result.digest in known)
+    return replace(context, snapshot=replace(context.snapshot, results=results))
 
 
 EXTENSION = SurrogateSettings(initial=10, batch=8, audit_share=0.0, least_gain=0.01, iterations=12)
@@ -213,9 +228,7 @@ class Extension(PredictiveSearch):
 
     def answer(self, context: Context) -> Answer:
         """Computes the proposals of a generation. The proposals do not depend on the order of the pool."""
-        known = {candidate.architecture.digest for candidate in context.candidate_pool}
-        results = tuple(result for result in context.snapshot.results if result.digest in known)
-        answer = super().answer(replace(context, snapshot=replace(context.snapshot, results=results)))
+        answer = super().answer(_with_results_of(context, context.candidate_pool))
         return answer if answer.proposals or answer.note else replace(answer, gain=0.0, note=self.exhausted)
 
     def candidates(self, context: Context, rng: np.random.Generator) -> PoolCandidates:

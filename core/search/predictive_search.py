@@ -61,6 +61,8 @@ _KINDS = [
 RISK_LEVEL = 0.0
 """Number of standard deviations above the median at which a candidate must be within the limits; 0 is the median."""
 
+TIE = 0.01
+"""Gain in quality, relative, that stands for more bits or more speed at the incumbent's quality."""
 MAX_PREDICTED = 1_000_000
 """Maximum number of predictions in one generation; a worker takes about a minute."""
 
@@ -277,7 +279,7 @@ class PredictiveSearch(Algorithm):
 
     def _best_batch(self, pool: Pool, forecaster: Forecaster, this: _Round) -> Batch:
         """Selects the batch with the highest expected gain from the pool."""
-        snapshot, observations = this.snapshot, this.observations
+        snapshot, observations, incumbent = this.snapshot, this.observations, this.snapshot.incumbent
         problem, count = self._problem, self._settings.batch
         violation = problem.violation(observations.latency_ms, observations.memory_bytes, observations.times_ms)
         in_bounds, baselines = snapshot.in_bounds(), self._baselines_to_beat(snapshot)
@@ -296,6 +298,7 @@ class PredictiveSearch(Algorithm):
                 forecaster.error_quantiles(expected_gain.SAMPLES),
                 count,
                 this.rng,
+                -math.inf if incumbent is None else incumbent.quality - TIE * abs(incumbent.quality),
             )
         else:
             batch = expected_gain.expected_hypervolume_improvement(
@@ -307,7 +310,7 @@ class PredictiveSearch(Algorithm):
                 count,
                 this.rng,
             )
-        if len(within) or batch.rows:
+        if len(within) or batch.rows or incumbent is not None:
             return batch
         return expected_gain.least_violation(pool, problem, float(violation.min()), count)
 

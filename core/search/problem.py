@@ -100,8 +100,8 @@ def fitted_population(problem: Problem, most: int) -> int:
     return max(4, min(most, round(POPULATION_FACTOR * math.sqrt(problem.candidates))))
 
 
-def beyond_limits(problem: Problem, snapshot: Snapshot) -> list[Evaluated]:
-    """Measured results beyond the limits, in order of increasing violation; empty if there are no limits."""
+def beyond_limits(problem: Problem, snapshot: Snapshot, least: float = 0.0) -> list[Evaluated]:
+    """Measured results with a violation above `least`, in order of violation; empty if there are no limits."""
     beyond = [
         result
         for result in snapshot.results
@@ -110,7 +110,7 @@ def beyond_limits(problem: Problem, snapshot: Snapshot) -> list[Evaluated]:
     _, latency_ms, memory_bytes = objectives(beyond).T
     violations = problem.violation(latency_ms, memory_bytes, problem.times_of(beyond)).tolist()
     ranked = sorted(zip(violations, beyond, strict=True), key=lambda pair: (pair[0], pair[1].digest, pair[1].id))
-    return [result for violation, result in ranked if violation > 0]
+    return [result for violation, result in ranked if violation > least]
 
 
 COUNTED: Mapping[str, ScoreFunction] = {

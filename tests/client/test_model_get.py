@@ -129,8 +129,8 @@ def test_without_a_network_a_folder_and_a_file_do(published: Path, tmp_path: Pat
     done = edgefront("model get --json", str(file), "--weights", "q4_0", *SHORT, "-o", str(tmp_path), code=exits.OK)
     assert json.loads(done.stdout)["contexts"][0]["file"] == str(file)
     assert file.stat().st_mtime_ns == before
-    edgefront("model get", str(file), "--weights", "full", *SHORT, "-o", str(tmp_path), code=exits.OK)
-    assert (tmp_path / "tiny-q4_0-float32.gguf").is_file()
+    edgefront("model get", str(file), "--weights", "full", *SHORT, "-o", str(tmp_path / "my.4B"), code=exits.OK)
+    assert [path.name for path in tmp_path.glob("my*")] == ["my.4B.gguf"]
     refused = edgefront("model get neither/a/model", code=exits.REFUSED)
     assert "neither a file nor a model of the Hub" in refused.stderr
 

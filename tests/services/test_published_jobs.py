@@ -112,7 +112,8 @@ def test_the_highest_score_within_limits_over_all_formats(service: Service, boar
     assert len(told) == len(job.targets) - 1
     limits = "1500 MB and 40 ms a further token"
     assert all(
-        re.match(f"(within {limits}, but not better|beyond {limits}): \\d+ models?$", why) for why in told.values()
+        re.match(f"(within {limits}, but not better|beyond {limits}): \\d+ models?$|nothing was measured: no", why)
+        for why in told.values()
     )
     (command,) = view.commands
     assert command.startswith(f"edgefront model get {best.model} ")
@@ -189,14 +190,17 @@ def test_a_target_goes_on_where_the_better_model_of_another_proves_to_be_beyond_
     board = SimulatedAgent(service.database, measure=lucky_at_first, device_facts=own)
 
     def of(formats: list[str], token_ms: float, **budget: float) -> JobRequest:
-        variants = {"runtimes": ["onnxruntime"], "formats": formats}
-        place = {
-            "device_class": CLASS,
-            "protocol": GENERATION,
-            "limits": {"token_ms": token_ms},
-            "variants": variants,
-        }
-        return asked({"token_ms": token_ms}, targets=[place], budget=budget)
+        limits = {"token_ms": token_ms}
+        targets = [
+            {
+                "device_class": CLASS,
+                "protocol": GENERATION,
+                "limits": limits,
+                "variants": {"runtimes": ["onnxruntime"], "formats": [name]},
+            }
+            for name in formats
+        ]
+        return asked(limits, targets=targets, budget=budget)
 
     # One launch says that the best model is fast enough in f32; of int8 light models alone are known ...
     first = service.chosen(service.finish(board, of(["f32"], 1e3, refinement=0.0))).recommended
@@ -213,9 +217,7 @@ def test_a_target_goes_on_where_the_better_model_of_another_proves_to_be_beyond_
     assert best is not None
     assert best.model != first.model
     assert better_on(job, best, limit, 1e6, slower=slower) == []
-    with service.database.read() as session:
-        tried = session.scalars(select(Candidate.digest).where(Candidate.target_id == job.targets[1].id)).all()
-    assert first.candidate.digest in tried
+    assert "the search went on" in service.get(job.id).targets[1].note
 
 
 def test_a_comparison_has_names_scores_and_the_limited_time(service: Service, board: SimulatedAgent) -> None:

@@ -23,6 +23,7 @@ from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.search.interface import PREDICTED, SPREAD
 from edgefront.core.services.fleet.capability import can_run, unsupported_reason
 from edgefront.core.services.fleet.device_keys import parsed
+from edgefront.core.services.jobs.incumbents import grouped_by_answer, has_one_answer
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_queries
@@ -62,50 +63,69 @@ def seconds_left(
     job: Job,
     request: JobRequest | None,
     targets: Sequence[Target],
-    live: Mapping[str, int],
+    live: Mapping[str, tuple[int, datetime | None]],
     latencies: Mapping[str, Latencies],
     now: datetime,
 ) -> dict[str, float | None]:
-    """Estimates the seconds until each of these targets of a job ends; None if unknown. `live` are the numbers of
-    launches that are not done (`demand.live_launches`).
+    """Estimates the seconds until each of these targets of a job ends; None if unknown. `live`:
+    `demand.live_launches`.
 
     1. The remaining launches of a target take the device time of the target's launches so far, of which the measuring
        share rises with the predicted latency.
-    2. Targets on one device take turns: a launch of each active target in turn.
-    3. Device time is converted to time by the ratio for the job so far, which includes the turns of other jobs.
+    2. Targets on one device take turns: a launch of each active target in turn. Targets that share one answer search
+       one after another.
+    3. Device time is converted to time by the ratio for the job up to the launch that runs, which includes the turns of
+       other jobs. The time since its start is subtracted, at most that of one launch.
     """
     left: dict[str, float | None] = {target.id: 0.0 for target in targets if target.state not in ACTIVE_TARGETS}
+    one_answer = request is not None and has_one_answer(request)
+    first = {group[0].id if one_answer else target.id for group in grouped_by_answer(targets) for target in group}
     for device_key in {target.device_key for target in targets}:
         own = [target for target in targets if target.device_key == device_key]
         active = [target for target in own if target.state in ACTIVE_TARGETS]
         began = min((target.started_at for target in own if target.started_at is not None), default=None)
         busy, launches = (sum(getattr(target, name) for target in own) for name in ("busy_s", "launches_done"))
-        counts = [remaining_launches(request, target, live.get(target.id, 0)) for target in active]
         if request is None or job.state != JobState.RUNNING or began is None or launches < 2 or not busy:
             left |= {target.id: None for target in active}
             continue
+        running = {target: live[target.id] for target in active if target.id in live}
         elapsed = max(0.0, (now - began).total_seconds())
+        start = min((start for _, start in running.values() if start is not None), default=now)
+        since = min(elapsed, max(0.0, (now - start).total_seconds()))
+        ratio, mean = (elapsed - since) / busy, busy / launches
+        each = {target: ratio * _launch_seconds(target, mean, latencies.get(target.id)) for target in active}
         seconds = {
-            target.id: count * elapsed / busy * _launch_seconds(target, busy / launches, latencies.get(target.id))
-            for target, count in zip(active, counts, strict=True)
-            if count is not None
+            target: count * each[target]
+            for target in active
+            if (count := remaining_launches(request, target, running.get(target, (0,))[0], target.id in first))
+            is not None
         }
+        since = min(since, max((each[target] for target in running), default=0.0))
         limit = math.inf if request.budget.minutes is None else max(0.0, request.budget.minutes * 60 - elapsed)
         for target in active:
-            own_s = seconds.get(target.id)
-            turns = None if own_s is None else sum(min(own_s, other) for other in seconds.values())
-            left[target.id] = None if turns is None else min(limit, turns)
+            before = [other for other in seconds if not one_answer or other.position <= target.position]
+            most = math.inf if one_answer else seconds.get(target, 0.0)
+            total = sum(min(most, seconds[other]) for other in before) - since
+            left[target.id] = min(limit, max(0.0, total)) if target in seconds else None
     return left
 
 
-def remaining_launches(request: JobRequest | None, target: Target, live: int) -> int | None:
-    """Returns the expected number of launches until the target ends, of which `live` are requested; None if unknown."""
+LATER = 1
+"""Expected number of launches of a target after the first of those that share one answer."""
+
+
+def remaining_launches(request: JobRequest | None, target: Target, live: int, leads: bool = True) -> int | None:
+    """Returns the expected number of launches until the target ends, of which `live` are requested; None if unknown.
+    Of the targets that share one answer only the first one `leads`.
+    """
     if request is None or planned(request, target) is None:
         return None
     launches = max(live, target.candidates - target.settled)
     if target.state == TargetState.REFINING:
         return launches
     sizes = sizes_of(request)
+    if not leads:
+        return launches + max(0, LATER - target.candidates)
     refinements = int(request.budget.refinement * sizes.expected)
     launches += min(refinements, RESERVED) if request.goal == Goal.BEST_WITHIN_LIMITS else refinements
     if target.state == TargetState.BASELINES:

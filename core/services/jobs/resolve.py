@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.architectures.published_space import MODEL
 from edgefront.core.common.errors import EdgefrontError, ErrorCollector, InvalidInput, NotFound, SpaceError, within
+from edgefront.core.common.number_formats import BITS
 from edgefront.core.common.states import Goal, TrainingState
 from edgefront.core.common.units import MB
 from edgefront.core.common.validation import short
@@ -122,7 +123,9 @@ def _variants(target: TargetRequest) -> Iterator[TargetRequest]:
         return
     protocols = variants_of(target.protocol, variants.runtimes, variants.formats, variants.kv_caches)
     caches = {protocol.kv_cache for protocol in protocols} - {None}
-    for protocol in protocols:  # named like `pi llamacpp q8_0` or `pi llamacpp q8_0, cache f16`
+    # Targets search in this order: after fewer bits, few models of more bits can be better.
+    for protocol in sorted(protocols, key=lambda protocol: BITS[format_of(protocol)]):
+        # named like `pi llamacpp q8_0` or `pi llamacpp q8_0, cache f16`
         cache = f", cache {protocol.kv_cache}" if len(caches) > 1 and protocol.kv_cache else ""
         device = target.name or target.device or target.device_class or ""
         threads = f", {protocol.threads} threads" if protocol.threads > 1 else ""

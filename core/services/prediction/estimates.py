@@ -30,6 +30,7 @@ from edgefront.core.services.fleet.device_keys import key_of_class, parsed
 from edgefront.core.services.fleet.instances import ONLINE
 from edgefront.core.services.jobs.incumbents import has_one_answer
 from edgefront.core.services.jobs.placement import Placement, find_devices, place_targets
+from edgefront.core.services.jobs.progress import LATER
 from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.jobs.resolved import SearchPlan, sizes_of
@@ -149,10 +150,10 @@ def _target(
         most = min(most, max(1, int(60 * request.budget.minutes * max(1, data.online) / seconds)))
     lacking = [max(0, launches_each - data.baselines.get(baseline.digest, 0)) for baseline in baselines]
     repeats = min(sum(lacking), sizes.baselines * launches_each)
-    expected = plan_.algorithm.expected_candidates(data.measured, most)
+    later = index > 0 and has_one_answer(request)
+    expected = min(most, LATER) if later else plan_.algorithm.expected_candidates(data.measured, most)
     share = request.budget.refinement
-    # Of a job with one answer over its targets, only one target is refined.
-    none = data.precise or (index > 0 and has_one_answer(request))
+    none = data.precise or later  # of a job with one answer over its targets, only one target is refined
     refinements = Count(expected=0 if none else int(share * expected), at_most=int(share * most))
     launches = Count(expected=repeats + expected + refinements.expected, at_most=repeats + most + refinements.at_most)
     minutes = [

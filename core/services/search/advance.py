@@ -34,7 +34,7 @@ from edgefront.core.services.jobs import frontier as frontier_queries
 from edgefront.core.services.jobs import progress
 from edgefront.core.services.jobs.comparison import depth_of
 from edgefront.core.services.jobs.frontier import rows_of
-from edgefront.core.services.jobs.incumbents import has_one_answer, incumbent_of
+from edgefront.core.services.jobs.incumbents import has_one_answer, incumbent_of, is_searching
 from edgefront.core.services.jobs.progress import baselines_complete, has_next_step
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import demand
@@ -89,6 +89,8 @@ def advance(session: Session, target_id: str, now: datetime) -> Step:
         return MORE
     if target.state == TargetState.REFINING and not refining.is_reopened(session, request, target):
         return refining.refine(session, request, target, now)
+    if target.state == TargetState.SEARCHING and is_searching(session, target, request, before=True):
+        return WAIT
     plan = ResolvedJob.of(request, laws.law_of(session, job, request)).plan(
         protocol, limits, added=request.targets[target.position].added
     )
@@ -294,6 +296,7 @@ def _end_search(session: Session, target: Target, why: str, now: datetime) -> St
     """Ends the search and begins refining. `why` is a sentence."""
     note = f"{target.note} The search ended: {why[:1].lower()}{why[1:]}".strip()
     change_state(session, target, TargetState.REFINING, note, now)
+    refining.wake_others(session, target, JOB_REQUEST.read(session.get_one(Job, target.job_id).request))
     return MORE
 
 

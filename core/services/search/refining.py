@@ -41,7 +41,14 @@ from edgefront.core.services.jobs import frontier as frontier_queries
 from edgefront.core.services.jobs import progress
 from edgefront.core.services.jobs.comparison import depth_of, starts_from_model
 from edgefront.core.services.jobs.frontier import dominance_of
-from edgefront.core.services.jobs.incumbents import best_of_job, bits_of, has_one_answer, incumbent_of, target_ahead
+from edgefront.core.services.jobs.incumbents import (
+    best_of_job,
+    bits_of,
+    has_one_answer,
+    incumbent_of,
+    is_searching,
+    target_ahead,
+)
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_queries
@@ -74,6 +81,8 @@ def refine(session: Session, request: JobRequest, target: Target, now: datetime)
         ahead = target_ahead(session, target)
         if ahead is not None and ahead.state in ACTIVE_TARGETS:
             return WAIT  # that target's model may be found beyond the limits; then this target has the answer
+        if is_searching(session, target, request):
+            return WAIT  # that target may find a better model
     if demand.has_live_launch(session, target):
         return WAIT
     in_time = progress.launches_in_time(session, request, target, now)
@@ -88,9 +97,14 @@ def refine(session: Session, request: JobRequest, target: Target, now: datetime)
         target.refinements += len(further)
         return WAIT
     end_target(session, target, TargetState.FINISHED, _closing(session, target), now)
-    for other in job_queries.targets(session, [target.job_id]) if has_one_answer(request) else ():
-        enqueue(session, tasks.ADVANCE, target_id=other.id)  # the other target may have waited for this one
+    wake_others(session, target, request)
     return WAIT
+
+
+def wake_others(session: Session, target: Target, request: JobRequest) -> None:
+    """Advances the targets of a job with one answer, which may have waited for this one."""
+    for other in job_queries.targets(session, [target.job_id]) if has_one_answer(request) else ():
+        enqueue(session, tasks.ADVANCE, target_id=other.id)
 
 
 def uncertain(session: Session, target: Target, most: int | None = None) -> list[str]:

@@ -110,8 +110,8 @@ class DeviceData:
     """Stored figures of a device's measurements, and the measured architectures."""
 
     stored: Document
-    """The JSON of `generation.device_data`: `baselines`, `others`, `priors` (a list for each device), `noise`, `rival`
-    (fields of `Incumbent`; absent without one)."""
+    """The JSON of `generation.device_data`: `baselines`, `others`, `priors` (a list for each device), `noise`,
+    `incumbent` (fields of `Incumbent`; absent without one)."""
     architectures: Mapping[str, Document]
 
     def known_to(self, snapshot: Snapshot, protocol: MeasurementProtocol) -> Snapshot:

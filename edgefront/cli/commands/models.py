@@ -169,7 +169,9 @@ def get(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="A model of the Hugging Face Hub (OWNER/NAME), a folder with weights or a GGUF file."
+            metavar="MODEL",
+            help="A model of the Hugging Face Hub (OWNER/NAME); or, without network, a folder with its weights or a "
+            "GGUF file in place of the id.",
         ),
     ],
     runtime: Annotated[Runtime, typer.Option(help="Runtime that is to execute the model.")] = "llamacpp",
@@ -186,7 +188,7 @@ def get(
     GGUF file stays as it is unless --weights names another format. Needs no server.
     """
     from edgefront.cli.commands.measure import measure
-    from edgefront.cli.workflows.get import fetch, is_in
+    from edgefront.cli.workflows.get import fetch, is_in, named_in
     from edgefront.core.training.evaluation.given_model import is_gguf
 
     source = fetch(model)
@@ -200,10 +202,12 @@ def get(
     if runtime == "llamacpp":
         fields |= {"weights": None, "dtype": None}  # the file decides
         if not (is_gguf(source) and (chosen is None or is_in(source, numbers))):
-            subject = output / f"{name}.gguf" if output.is_dir() else output
+            subject = named_in(output, f"{name}.gguf")
             _write(session, str(source), "gguf", numbers, None, subject, force=force)
+        elif output != Path("."):
+            session.note(f"{source} is in this format: it stays there, and nothing is written to {output}")
     elif runtime != "pytorch":
-        file = output / f"{name}.onnx" if output.is_dir() else output
+        file = named_in(output, f"{name}.onnx")
         kind: ModelFormat = "onnx-generate" if fields["mode"] == "generate" else "onnx"
         _write(session, str(source), kind, numbers, "last", file, force=force)
         session.note(f"{file}: docs/generate.md has the loop that runs it; measured by its description")

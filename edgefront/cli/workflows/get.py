@@ -49,6 +49,14 @@ def fetch(model: str) -> Path:
     return folder
 
 
+def named_in(output: Path, name: str) -> Path:
+    """Returns the file `name` of the folder `output`, or the file `output` with the suffix of `name`."""
+    if output.is_dir():
+        return output / name
+    suffix = Path(name).suffix
+    return output if output.suffix == suffix else output.with_name(output.name + suffix)
+
+
 def is_in(path: Path, numbers: NumberFormat) -> bool:
     """Whether a GGUF file says that it has this format."""
     from edgefront.core.model_files.gguf import file_type

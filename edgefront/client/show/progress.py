@@ -80,7 +80,10 @@ def progress_line(job: JobView) -> str:
     done, planned = measured(job)
     if not active:
         return f"{job.state}: {done} models measured"
-    activity = " and ".join(dict.fromkeys(ACTIVITIES[target.state] for target in active))
+    states = {target.state: ACTIVITIES[target.state] for target in active}
+    if job.request.space.published is not None and states.keys() & {TargetState.BASELINES, TargetState.SEARCHING}:
+        states = {TargetState.SEARCHING: ACTIVITIES[TargetState.SEARCHING]}  # no baseline, and the best at the end
+    activity = " and ".join(dict.fromkeys(states.values()))
     left = [target.seconds_left for target in active if target.seconds_left is not None]
     remaining = f", about {duration(max(left))} left" if left else ""
     notes = " ".join(dict.fromkeys(target.note for target in active if not target.devices_online and target.note))

@@ -107,6 +107,7 @@ MAX_OTHERS = 12
 """Maximum number of other models that a note names; JSON has all."""
 MAX_CHOICES = 4
 """Maximum number of choices shown without --explain."""
+LOCAL = "without network: a folder or GGUF file of the model in place of the id"
 
 
 def show(view: ChoicesView, console: Console, *, explain: bool = False) -> None:
@@ -127,6 +128,7 @@ def show(view: ChoicesView, console: Console, *, explain: bool = False) -> None:
         if not explain:
             for command in each.commands[:1]:
                 console.print(f"next: {command}", markup=False, soft_wrap=True)
+                line(LOCAL, "dim")
             continue
         for text in notes(each):
             line(text, "dim")
@@ -134,6 +136,7 @@ def show(view: ChoicesView, console: Console, *, explain: bool = False) -> None:
             line(each.note, "yellow")
         for command in each.commands:
             line(command)
+            line(LOCAL, "dim")
         if each.own is not None:
             line(each.own.sentence, "dim")
             line(each.own.command)

@@ -334,7 +334,9 @@ def _short(inputs: AnswerInputs) -> dict[str, str]:
     for target_id in inputs.protocols:
         options = [_option(choice) for choice in inputs.choices if choice.target_id == target_id]
         within = [option for option in options if limits.violation(option) == 0]
-        texts[target_id] = "nothing was measured" if not options else sentences.nothing_short(limits, len(options))
+        texts[target_id] = sentences.nothing_short(limits, len(options)) if options else "nothing was measured"
+        if best is not None and not options:
+            texts[target_id] += ": no model can be better here"
         if best is not None and within:
             texts[target_id] = f"within {limits}, but not better: {len(within)} model{'' if len(within) == 1 else 's'}"
     if best is None:

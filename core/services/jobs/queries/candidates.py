@@ -109,16 +109,19 @@ class Latencies(NamedTuple):
 
     measured: float | None
     waiting: float | None
-    """Mean latency that was predicted for the candidates that wait for a result."""
+    """Mean latency that was predicted for the candidates that wait for a result, else that of their FLOPs."""
 
 
 def latencies(session: Session, target_ids: Collection[str]) -> dict[str, Latencies]:
     """Target id → mean latencies, for targets with candidates."""
     predicted = Candidate.predicted["latency_ms"].as_float()
-    waits = case((Candidate.state == CandidateState.WAITING, predicted))
-    query = select(Candidate.target_id, func.avg(Candidate.latency_ms), func.avg(waits))
+    waits, measured = Candidate.state == CandidateState.WAITING, Candidate.latency_ms
+    per_flop = func.avg(measured) / func.avg(case((measured.is_not(None), Candidate.flops)))
+    by_flops = func.avg(case((waits, Candidate.flops))) * per_flop
+    waiting = func.coalesce(func.avg(case((waits, predicted))), by_flops)
+    query = select(Candidate.target_id, func.avg(measured), waiting)
     rows = session.execute(query.where(any_of(Candidate.target_id, target_ids)).group_by(Candidate.target_id))
-    return {id_: Latencies(measured, waiting) for id_, measured, waiting in rows}
+    return {id_: Latencies(*figures) for id_, *figures in rows}
 
 
 def mean_flops(session: Session, target: Target) -> float | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Row, and_, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, and_, case, delete, func, insert, or_, select, update
 from sqlalchemy.orm import Session, aliased, defer
 
 from edgefront.core.common.states import (
@@ -191,12 +191,15 @@ def has_live_launch(session: Session, target: Target, purpose: Purpose | None = 
     return bool(session.scalar(select(query.exists())))
 
 
-def live_launches(session: Session, target_ids: Collection[str]) -> dict[str, int]:
-    """Target id → number of launches that are still wanted, leased or reported, for targets with such launches."""
-    query = select(Launch.target_id, func.count()).where(
+def live_launches(session: Session, target_ids: Collection[str]) -> dict[str, tuple[int, datetime | None]]:
+    """Target id → number of launches that are still wanted, leased or reported, and start of the first that runs, for
+    targets with such launches.
+    """
+    started = func.min(case((Launch.state == LaunchState.LEASED, Launch.started_at)))
+    query = select(Launch.target_id, func.count(), started).where(
         any_of(Launch.target_id, target_ids), Launch.state.in_(LIVE_LAUNCHES)
     )
-    return {str(id_): count for id_, count in session.execute(query.group_by(Launch.target_id))}
+    return {str(id_): (count, start) for id_, count, start in session.execute(query.group_by(Launch.target_id))}
 
 
 def finished_before(session: Session, target: Target, launches: int) -> datetime | None:
