@@ -23,6 +23,7 @@ from edgefront.core.architectures.published import PublishedCatalogue, Published
 from edgefront.core.common.errors import NotFound
 from edgefront.core.common.number_formats import Quantisation
 from edgefront.core.common.validation import existing
+from edgefront.core.quality.shipped import law_for
 from edgefront.core.schemas.service import AlgorithmView, NamedModelView, QualityLawView, SpaceView
 from edgefront.core.schemas.trainings import DatasetView, RecipeView, TrainerView
 from edgefront.core.search.registry import ALGORITHMS
@@ -153,7 +154,10 @@ def describe(
 # The catalogue is constant in a release, so views are built once.
 @lru_cache(maxsize=64)
 def _space(name: str) -> SpaceView:
-    return SpaceView.model_validate(catalogue.spaces()[name].to_json())
+    space = catalogue.spaces()[name]
+    law, modes = law_for(space), {} if space.example.causal else {"modes": ("forward",)}
+    budget = None if law is None else law.train_tokens
+    return SpaceView.model_validate(space.to_json() | modes | {"train_tokens": budget})
 
 
 @lru_cache(maxsize=256)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import ConfigDict, Field, StrictInt
 
 from edgefront.core.architectures.cost.costs import Costs
 from edgefront.core.common.states import DeviceState, KeyRole, Purpose
+from edgefront.core.measurement.protocol import Mode
 from edgefront.core.schemas.agent import DeviceFacts, Identifier, Name
 from edgefront.core.schemas.messages import Request, View
 
@@ -196,6 +197,9 @@ class SpaceView(View):
     """Libraries that load the space's architectures, as narrowed by `loads_in`: transformers, llamacpp."""
     size: str
     """Number of architectures as decimal text, because it may exceed 2^64."""
+    modes: tuple[Mode, ...] = get_args(Mode)
+    train_tokens: float | None = None
+    """Default training tokens of predicted perplexities; None if the scaling law has one budget, or there is none."""
 
 
 class QualityFeature(View):

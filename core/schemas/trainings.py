@@ -156,6 +156,7 @@ class MeasuredCandidateView(View):
 
     target: str
     latency_ms: float | None
+    latency_half_width_ms: float | None = None
     memory_bytes: int | None
     on_frontier: bool
 

@@ -36,6 +36,7 @@ def test_a_search_is_estimated_then_submitted(
     seen.page.get_by_role("link", name="New search").click()
     expect(seen.page.locator("#device option")).to_have_text([agent.name, "any bench-board (1 device)"])
     expect(seen.page.locator("#runtime option")).to_have_text(["onnxruntime on cpu", "pytorch on cpu"])
+    seen.page.get_by_label("Search space").select_option("lts-gpt2")
     launches = seen.page.locator("#estimate-launches")
     expect(launches).to_have_text(re.compile(r"^\d+ to \d+$"))
     first = launches.text_content()
@@ -68,8 +69,10 @@ def test_what_would_be_refused_is_said_at_its_field(
     seen = watch(member, "/new")
     submit = seen.page.get_by_role("button", name="Start the search")
     expect(submit).to_be_enabled()
+    seen.page.get_by_label("Search space").select_option("lts-gpt2")
     memory = seen.page.get_by_label("Peak memory at most (MB)")
     memory.fill("0.5")
+    expect(seen.page.locator("#estimate-says")).to_contain_text("Peak memory at most (MB): no architecture of lts-gpt2")
     expect(seen.page.locator("#memory-problem")).to_contain_text("no architecture of lts-gpt2 was found")
     expect(memory).to_have_attribute("aria-invalid", "true")
     expect(submit).to_be_disabled()
@@ -126,6 +129,32 @@ def test_a_generation_is_submitted_with_its_lengths_and_limits(
     seen.page.close()  # it reads the job still
     for made in (job, copy):
         api.delete(f"/v1/jobs/{made['id']}").raise_for_status()
+
+
+def test_the_form_offers_what_the_models_of_a_space_can_do(
+    watch: Watch, member: BrowserContext, agent: RemoteAgent
+) -> None:
+    page = watch(member, "/new").page
+    expect(page.locator("#submit")).to_be_enabled()
+    expect(page.get_by_label("Search space")).to_have_value("llama")
+    page.locator("#more > summary").click()
+    tokens, mode, each = (page.locator(f"#{name}") for name in ("train-tokens", "mode", "token"))
+    expect(tokens).to_have_attribute("placeholder", "30B")
+    expect(page.locator("#latency-says")).to_have_text("One pass over 192 tokens.")
+    each.fill("40")  # it is measured in a generation
+    expect(mode).to_have_value("generate")
+    expect(page.locator("#latency-says")).to_have_text("Of the whole answer: 64 tokens after a prompt of 192.")
+    mode.select_option("prefill")
+    expect(each).to_have_value("")
+    tokens.fill("10B")
+    for space, modes in (("srupp", 4), ("bert", 1)):
+        page.get_by_label("Search space").select_option(space)
+        expect(tokens).to_be_hidden()
+        expect(page.locator("#mode option:enabled")).to_have_count(modes)
+    expect(mode).to_have_value("forward")
+    expect(each).to_be_hidden()
+    expect(page.locator("#train-tokens-problem")).to_have_text("")
+    expect(page.locator("#submit")).to_be_enabled()
 
 
 def test_a_search_starts_from_my_model(
@@ -197,6 +226,7 @@ def test_a_space_is_narrowed_gene_by_gene(
     submit = seen.page.get_by_role("button", name="Start the search")
     expect(submit).to_be_enabled()
     seen.page.locator("#more > summary").click()
+    seen.page.get_by_label("Search space").select_option("lts-gpt2")
     seen.page.locator("#narrowing-title").click()
     depth, width = (seen.page.get_by_label(name, exact=True) for name in ("n_layer", "d_model"))
     depth.fill("2..3")

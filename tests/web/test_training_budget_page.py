@@ -87,7 +87,8 @@ def test_a_new_search_takes_the_training_tokens(watch: Watch, member: BrowserCon
         expect(problem).to_contain_text("Must be a count of tokens such as 300M, 10B or 1e9")
         expect(seen.page.locator("#submit")).to_be_disabled()
     tokens.fill("10B")
-    expect(problem).to_contain_text("the scaling law own-data-gpt2 predicts for one training budget")  # of lts-gpt2
-    seen.page.locator("#space").select_option("llama")
     expect(problem).to_have_text("")
+    expect(seen.page.locator("#submit")).to_be_enabled()
+    seen.page.locator("#space").select_option("lts-gpt2")  # its scaling law has one budget
+    expect(tokens).to_be_hidden()
     expect(seen.page.locator("#submit")).to_be_enabled()

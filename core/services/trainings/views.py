@@ -145,6 +145,7 @@ def _view(
         else MeasuredCandidateView(
             target=measured[1].name,
             latency_ms=measured[0].latency_ms,
+            latency_half_width_ms=measured[0].latency_half_width_ms,
             memory_bytes=measured[0].memory_bytes,
             on_frontier=measured[0].on_frontier,
         ),
@@ -160,7 +161,7 @@ def _view(
         formats=reader.read(lambda: formats_of_trained(training)) or (),
         evaluations=tuple(view for row in scores if (view := reader.read(partial(evaluation_view, row))) is not None),
     )
-    notes = [text for text in (_note(session, training), reader.read(lambda: _ranks_nothing(training))) if text]
+    notes = [text for text in (_note(session, training), reader.read(lambda: _too_short_to_compare(training))) if text]
     return view.model_copy(update={"note": reader.note("; ".join(notes)) or ""})
 
 
@@ -173,13 +174,13 @@ def too_short(training: Training) -> int:
     return tokens if start_of(training) is None and tokens < (training.decoder_parameters or 0) else 0
 
 
-def _ranks_nothing(training: Training) -> str:
+def _too_short_to_compare(training: Training) -> str:
     tokens = too_short(training) if training.state in (*LIVE_TRAININGS, TrainingState.DONE) else 0
     if not tokens:
         return ""
     return (
-        f"ranks nothing: {training.steps:,} steps read {tokens:,} tokens, fewer than the model has parameters, and the "
-        "order of models may still change"
+        f"too short to compare models: {training.steps:,} steps read {tokens:,} tokens, fewer than the model has "
+        "parameters"
     )
 
 

@@ -17,7 +17,10 @@ export class LimitControls {
   constructor(onChange) {
     this.onChange = onChange;
     this.own = {};
-    this.asked = read(new URLSearchParams(location.search)); // name → value; absent: the target's own
+    const query = new URLSearchParams(location.search);
+    this.asked = read(query); // name → value; absent: the target's own
+    const wrong = LIMITS.find(({ name, parameter }) => query.has(parameter) && !(name in this.asked));
+    if (wrong) refuse(wrong);
     this.left = new Map(); // target id → what was asked of it, while another is shown
     this.ranges = new Map(); // name → [least, most] on its slider
     for (const limit of LIMITS) {
@@ -83,8 +86,7 @@ export class LimitControls {
     const wrong = input.validity.badInput || (input.value !== "" && !(value > 0 && value <= 1e12));
     input.setAttribute("aria-invalid", wrong);
     if (!wrong) return this.#ask(name, input.value === "" ? null : value);
-    setText(byId("limits-problem"), `A limit is a number above 0, in ${unit}.`);
-    byId("limits-problem").hidden = false;
+    refuse({ unit });
   }
 
   #ask(name, value) {
@@ -112,6 +114,11 @@ export class LimitControls {
     if (value === null || value >= most) return STEPS;
     return Math.max(0, Math.round((STEPS * Math.log(value / least)) / Math.log(most / least)));
   }
+}
+
+function refuse({ unit }) {
+  setText(byId("limits-problem"), `A limit is a number above 0, in ${unit}.`);
+  byId("limits-problem").hidden = false;
 }
 
 function read(query) {

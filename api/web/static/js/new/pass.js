@@ -7,11 +7,12 @@ const MODES = {
   forward: { sequence: ["Tokens of the sequence", 192] },
   prefill: { sequence: ["Tokens of the prompt", 192] },
   decode: { before: ["Tokens before it", 192] },
-  generate: { sequence: ["Tokens of the prompt", 192], "new-tokens": ["New tokens", 64], before: ["Context (tokens)", 0], figure: ["Latency is"], "first-token": [], token: [] },
+  generate: { sequence: ["Tokens of the prompt", 192], "new-tokens": ["New tokens", 64], before: ["Context (tokens)", 0], figure: ["Latency is"] },
 };
 const FIELDS = { sequence: "sequence_length", before: "memory_length", "new-tokens": "new_tokens", figure: "latency" };
 const LIMITS = { latency: "latency_ms", memory: "memory_mb", "first-token": "first_token_ms", token: "token_ms" };
 const OF_MODE = new Set(Object.keys(MODES.generate));
+const OF_TOKENS = ["first-token", "token"]; // Limits that only a generation has: a limit there makes the pass one.
 
 export const LIMIT_INPUTS = Object.keys(LIMITS);
 
@@ -27,16 +28,51 @@ export function showMode() {
     if (label) setText(document.querySelector(`label[for="${id}"]`), label);
     if (first !== undefined) byId(id).value = first;
   }
+  if (byId("mode").value !== "generate") for (const id of OF_TOKENS) byId(id).value = "";
   showLimits();
   byId("before").min = byId("mode").value === "decode" ? 1 : 0;
 }
 
 /** Shows the limits on times of a generation, but for the one that is its latency. */
 export function showLimits() {
-  for (const id of ["first-token", "token"]) byId(id).closest("div").hidden = !isLimited(id);
+  const generates = byId("mode").value === "generate";
+  for (const id of OF_TOKENS) byId(id).closest("div").hidden = generates ? !isLimited(id) : option("generate").hidden;
+  describeLatency();
 }
 
-const isLimited = (id) => isOfMode(id) && LIMITS[id] !== `${byId("figure").value}_ms`;
+/** Says of what pass the latency is, at its limit. */
+export function describeLatency() {
+  const [sequence, before, answer] = ["sequence", "before", "new-tokens"].map((id) => byId(id).value || "?");
+  const whole = { total: "the whole answer", first_token: "the first token", token: "each further token" }[byId("figure").value];
+  const says = {
+    forward: `One pass over ${sequence} tokens.`,
+    prefill: `Reading a prompt of ${sequence} tokens.`,
+    decode: `One more token after ${before}.`,
+    generate: `Of ${whole}: ${answer} tokens after a prompt of ${sequence}.`,
+  };
+  setText(byId("latency-says"), says[byId("mode").value]);
+}
+
+const option = (value) => byId("mode").querySelector(`[value="${value}"]`);
+
+/** Offers these kinds of passes, null: all; what is not offered is not chosen. */
+export function offerModes(modes) {
+  for (const each of byId("mode").options) each.hidden = each.disabled = modes !== null && !modes.includes(each.value);
+  if (!byId("mode").selectedOptions[0]?.disabled) return showLimits();
+  byId("mode").value = "forward";
+  showMode();
+}
+
+/** A limit on the tokens of an answer makes the pass a generation. */
+export function watchTokenLimits() {
+  for (const id of OF_TOKENS) byId(id).addEventListener("input", ({ target: { value } }) => {
+    if (value === "" || byId("mode").value === "generate") return;
+    byId("mode").value = "generate";
+    showMode();
+  });
+}
+
+const isLimited = (id) => !OF_TOKENS.includes(id) || (byId("mode").value === "generate" && LIMITS[id] !== `${byId("figure").value}_ms`);
 
 /** The fields of the protocol that are about the pass, and what a busy device does; null where a number is missing. */
 export function passFields() {

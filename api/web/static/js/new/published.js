@@ -53,8 +53,8 @@ export class Published {
 
   async #show(onChange) {
     for (const field of document.querySelectorAll(".of-published")) field.hidden = !this.isChosen;
-    byId("embedding-free").hidden = this.isChosen;
-    for (const id of ["runtime", "candidates", "train-tokens"]) byId(id).closest("div").hidden = this.isChosen;
+    for (const id of ["embedding-free", "full-weights"]) byId(id).hidden = this.isChosen;
+    for (const id of ["runtime", "candidates"]) byId(id).closest("div").hidden = this.isChosen;
     if (this.isChosen) await this.#read();
     onChange();
   }

@@ -4,7 +4,7 @@ import { Away, eachPage, patiently, randomKey, Refused, request, showAccount } f
 import { byId, debounced, element, setNotice, setText } from "../shared/dom.js";
 import { MyModel } from "../new/model.js";
 import { Narrowing } from "../new/narrow.js";
-import { cacheFields, changedProtocol, fillPass, LIMIT_INPUTS, limitFields, passFields, showCache, showLimits, showMode } from "../new/pass.js";
+import { cacheFields, changedProtocol, describeLatency, fillPass, LIMIT_INPUTS, limitFields, offerModes, passFields, showCache, showLimits, showMode, watchTokenLimits } from "../new/pass.js";
 import { Published } from "../new/published.js";
 import { describeDevices, describeRuntime, titleOf } from "../new/places.js";
 import { TOKENS_ALLOWED, tokenCount } from "../new/tokens.js";
@@ -12,6 +12,7 @@ import { count, duration, figure, fileSize, megabytes, milliseconds, MISSING, wh
 import { withRoot } from "../shared/root.js";
 
 const TYPING_MS = 400;
+const FIRST_SPACE = "llama"; // What llama.cpp and transformers load, and of which perplexities are predicted.
 const EMBEDDING = ["div", "d_embed"]; // Genes that published searches hold fixed, and in which there is most to find.
 // Paths in a request → the field of the form that they belong to; a longer one before its beginning.
 const FIELDS = [
@@ -53,6 +54,7 @@ const published = new Published(() => {
     byId("mode").value = "generate";
     showMode();
   }
+  explainSpace();
   estimateSoon();
 });
 const inputs = () => [...INPUTS, ...narrowing.inputs];
@@ -73,8 +75,8 @@ function wanted() {
     goal: best ? "best_within_limits" : "frontier",
     space: model.isChosen ? { model: model.architecture } : { name: byId("space").value, narrow: { ...(best && !isOriginsSpace() ? freeEmbedding() : {}), ...narrowing.narrow } },
     targets: [target],
-    train_tokens: tokenCount(byId("train-tokens").value.trim()),
-    train_time: number("train-hours") === null ? null : { hours: number("train-hours"), trainer: byId("trainer").value },
+    train_tokens: isShown("train-tokens") ? tokenCount(byId("train-tokens").value.trim()) : null,
+    train_time: number("train-hours") === null || !isShown("train-hours") ? null : { hours: number("train-hours"), trainer: byId("trainer").value },
     budget: given({ candidates: number("candidates"), minutes: number("minutes") }),
   };
   return origin ? changed(origin.request, fields) : fields;
@@ -149,13 +151,14 @@ function clearProblems() {
   setText(byId("problem"), "");
 }
 
-/** Shows a refusal at the field that it is about; `id` undefined: of the whole. */
+/** Shows a refusal at the field that it is about; `id` undefined: of the whole. Returns it after the field's label. */
 function refuse(id, text) {
   const node = byId(id ? `${id}-problem` : "problem");
   setText(node, [node.textContent, text].filter(Boolean).join(" "));
-  if (!id) return;
+  if (!id) return text;
   byId(id).setAttribute("aria-invalid", true);
   for (let folded = byId(id).closest("details"); folded; folded = folded.parentElement.closest("details")) folded.open = true;
+  return `${document.querySelector(`label[for="${id}"]`).textContent}: ${text}`;
 }
 
 /** The same by the path of what is refused, which stands at its field and not in the text, with what is allowed. */
@@ -164,7 +167,7 @@ function refuseAt(path, text, allowed) {
   const id = [found, ...(found === "space" ? ["model"] : [])].find((each) => each && isShown(each));
   const begin = [`${path}: `, `${path} `].find((one) => path && text.startsWith(one));
   const says = id && begin ? text.slice(begin.length) : text;
-  refuse(id, id && allowed && !says.includes(allowed) ? `${says} (allowed: ${allowed})` : says);
+  return refuse(id, id && allowed && !says.includes(allowed) ? `${says} (allowed: ${allowed})` : says);
 }
 
 /** What would be refused, and what it would take. Until that is known the button stays as it was: a click is never lost. */
@@ -179,8 +182,8 @@ async function estimate() {
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     if (question !== asked) return;
-    none(error.field ? `The search would be refused: ${error.field}.` : "The search would be refused.");
-    refuseAt(error.field, error.message, error.allowed);
+    none("");
+    setText(byId("estimate-says"), `The search would be refused. ${refuseAt(error.field, error.message, error.allowed)}`);
   }
 }
 
@@ -192,9 +195,9 @@ function none(text) {
 }
 
 function show({ refusals, targets, launches, minutes, minutes_at_most: most, candidates, event_bytes: log, model_bytes: file }) {
-  for (const { field, detail, allowed } of refusals) refuseAt(field, detail, allowed);
+  const refused = refusals.map(({ field, detail, allowed }) => refuseAt(field, detail, allowed));
   byId("submit").disabled = refusals.length > 0;
-  if (targets.length === 0) return none("The search would be refused.");
+  if (targets.length === 0) return none(["The search would be refused.", ...refused].join(" "));
   byId("estimate").hidden = false;
   const [{ baseline_launches: baselines, seconds_from: source, note, stock }] = targets;
   setText(byId("limits-says"), sayStock(stock));
@@ -203,8 +206,9 @@ function show({ refusals, targets, launches, minutes, minutes_at_most: most, can
   setText(byId("estimate-candidates"), range(candidates));
   setText(byId("estimate-log"), fileSize(log.expected));
   setText(byId("estimate-file"), file === null ? MISSING : fileSize(file));
+  byId("estimate-file").parentElement.hidden = published.isChosen;
   setText(byId("estimate-says"), [
-    ...(refusals.length ? ["The search would be refused."] : []), published.isChosen ? `On ${count(targets.length, "combination")} of runtime and format.` : `${count(baselines, "launch", "es")} of these for ${model.isChosen ? "my model" : "the stock model"}.`,
+    ...(refusals.length ? ["The search would be refused.", ...refused] : []), published.isChosen ? `On ${count(targets.length, "combination")} of runtime and format.` : `${count(baselines, "launch", "es")} of these for ${model.isChosen ? "my model" : "the stock model"}.`,
     SOURCES[source], note,
   ].join(" "));
 }
@@ -269,21 +273,35 @@ function explainPlace() {
 
 function offerSpaces() {
   byId("space").replaceChildren(...spaces.map(({ name }) => element("option", { value: name, text: name })));
-  byId("space").value = "lts-gpt2";
-  explainSpace();
+  byId("space").value = FIRST_SPACE;
+  offerGenes();
 }
 
 /** The workers whose pace of training is known; nothing where there are none. */
 function offerTrainers(trainers) {
   byId("trainer").replaceChildren(...trainers.map(({ name }) => element("option", { value: name, text: name })));
-  for (const id of ["train-hours", "trainer"]) byId(id).closest("div").hidden = trainers.length === 0;
 }
 
-function explainSpace() {
-  const { title, caveat, genes, loads_in } = spaces.find(({ name }) => name === byId("space").value);
+function offerGenes() {
+  const { genes, loads_in } = chosenSpace();
   narrowing.offer(loads_in.length ? { ...genes, loads_in: { values: [], options: loads_in } } : genes);
   narrowing.fill({});
+  explainSpace();
+}
+
+const chosenSpace = () => spaces.find(({ name }) => name === byId("space").value);
+
+/** What the space is, which passes its models make, and for how much training its scaling law predicts. */
+function explainSpace() {
+  if (!spaces.length) return;
+  const { title, caveat, modes, train_tokens: budget } = chosenSpace();
+  const ofSpace = byId("begin").value === "space";
   setText(byId("space-says"), [title, caveat].filter(Boolean).join(". "));
+  offerModes(ofSpace ? modes : null);
+  const hasBudget = model.isChosen || (ofSpace && budget !== null);
+  byId("train-tokens").closest("div").hidden = !hasBudget;
+  for (const id of ["train-hours", "trainer"]) byId(id).closest("div").hidden = !hasBudget || byId("trainer").options.length === 0;
+  byId("train-tokens").placeholder = ofSpace && budget !== null ? `${budget / 1e9}B` : "the scaling law's own";
 }
 
 /** Fills the form from the job that the address names. */
@@ -307,7 +325,7 @@ async function readOrigin() {
   if (space.published) await published.take(space, origin.request.targets);
   else {
     byId("space").value = space.name;
-    explainSpace();
+    offerGenes();
   }
   if (space.model) model.take(space.model);
   else if (!space.published) narrowing.fill(space.narrow);
@@ -347,10 +365,15 @@ async function start() {
   await readOrigin();
   byId("device").addEventListener("change", offerRuntimes);
   byId("runtime").addEventListener("change", explainPlace);
-  byId("space").addEventListener("change", explainSpace);
+  byId("space").addEventListener("change", offerGenes);
+  watchTokenLimits();
+  byId("begin").addEventListener("change", explainSpace);
   byId("mode").addEventListener("change", showMode);
   byId("figure").addEventListener("change", showLimits);
-  byId("search").addEventListener("input", estimateSoon);
+  byId("search").addEventListener("input", () => {
+    describeLatency();
+    estimateSoon();
+  });
   byId("search").addEventListener("submit", (event) => {
     event.preventDefault();
     submit();

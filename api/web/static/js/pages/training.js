@@ -3,12 +3,12 @@
 import { patiently, pause, Refused, request, showAccount } from "../shared/api.js";
 import { Curves } from "../training/curves.js";
 import { byId, element, fillRows, setNotice, setText, throttled } from "../shared/dom.js";
-import { count, duration, fileSize, megabytes, milliseconds, millions, MISSING, moment, whole } from "../shared/format.js";
+import { count, duration, fileSize, latency, megabytes, millions, MISSING, moment, whole } from "../shared/format.js";
 import { Layers } from "../training/layers.js";
 import { followLive, setLive } from "../shared/live.js";
 import { withRoot } from "../shared/root.js";
 import {
-  awaited, badgeOf, controlsOf, hasEnded, isImported, isLive, lossText, modelOf, progressOf, qualityName, qualityOf, qualityText, splitTitle, stateTitle, stepsOf,
+  awaited, badgeOf, controlsOf, hasEnded, isImported, isLive, lossText, modelOf, progressOf, qualityName, qualityOf, qualityText, splitTitle, stateTitle, stepsOf, timeLeftOf,
 } from "../training/view.js";
 
 const REFRESH_MS = 1000; // While events arrive.
@@ -119,7 +119,7 @@ function showProgress() {
   setText(byId("loss"), lossText(last?.loss));
   setText(byId("valid-loss"), lossText(last?.valid_loss));
   setText(byId("tokens-per-s"), whole(last?.tokens_per_s));
-  setText(byId("time-left"), isLive(training) ? duration(training.seconds_left) : MISSING);
+  setText(byId("time-left"), isLive(training) ? timeLeftOf(training) : MISSING);
   setText(byId("time-spent"), training.seconds ? duration(training.seconds) : MISSING);
 }
 
@@ -145,7 +145,7 @@ function showModel() {
   setText(byId("quality-name"), quality === null ? name : `${name}, ${quality.final ? "" : "last "}${splitTitle(quality.split)}`);
   setText(byId("quality"), qualityText(quality).replace(" bpc", ""));
   const measured = training.measured;
-  setText(byId("latency"), milliseconds(measured?.latency_ms));
+  setText(byId("latency"), latency(measured?.latency_ms, measured?.latency_half_width_ms));
   setText(byId("memory"), megabytes(measured?.memory_bytes));
   setText(byId("parameters"), millions(training.decoder_parameters));
   setText(byId("measured-note"), measured

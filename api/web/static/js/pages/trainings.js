@@ -3,7 +3,7 @@
 import { Away, keepFresh, patiently, Refused, request, showAccount } from "../shared/api.js";
 import { byId, element, fillRows, setNotice, setText } from "../shared/dom.js";
 import { duration, MISSING, moment, whole } from "../shared/format.js";
-import { badgeOf, hasEnded, isImported, isLive, lossText, modelOf, progressOf, qualityOf, qualityText, recipeName, splitTitle, stateTitle, stepsOf } from "../training/view.js";
+import { badgeOf, hasEnded, isImported, isLive, lossText, modelOf, progressOf, qualityOf, qualityText, recipeName, splitTitle, stateTitle, stepsOf, timeLeftOf } from "../training/view.js";
 
 const FRESHEN_MS = 2000;
 
@@ -37,7 +37,7 @@ function row(training) {
     element("td", { class: "number", text: lossText(last?.loss) }),
     element("td", { class: "number" }, qualityText(quality), says ? element("span", { class: "under", text: says }) : ""),
     element("td", { class: "number", text: running ? whole(last?.tokens_per_s) : "–" }),
-    element("td", { class: "number", text: running ? duration(training.seconds_left) : "–" }),
+    element("td", { class: "number", text: running ? timeLeftOf(training) : "–" }),
     element("td", { class: "wrap narrow", text: training.dataset ?? MISSING }),
     element("td", { class: "wrap narrow", text: recipeName(training) }),
     element("td", { class: "wrap narrow date", text: moment(training.started_at ?? training.created_at) }),

@@ -1,7 +1,7 @@
 // Texts on one training, for the list and its page.
 
 import { shapeOf } from "../shared/shape.js";
-import { count, figure, millions, MISSING, whole } from "../shared/format.js";
+import { count, duration, figure, millions, MISSING, whole } from "../shared/format.js";
 
 const LIVE = new Set(["starting", "training", "evaluating"]);
 const ENDED = new Set(["done", "cancelled", "failed"]);
@@ -55,6 +55,9 @@ export function progressOf(training) {
   if (isImported(training)) return MISSING;
   return `${whole(training.step)} of ${count(stepsOf(training), "step")}`;
 }
+
+/** The time until it ends; after its last step it is that of its evaluation. */
+export const timeLeftOf = (training) => `${duration(training.seconds_left)}${training.seconds_left !== null && training.step >= stepsOf(training) ? " to evaluate" : ""}`;
 
 /** The name that its quality goes by: text that is read by characters has bits per character. */
 export function qualityName({ trained, architecture }) {
