@@ -43,7 +43,13 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for _name, _function in (("up", service.up), ("agent", service.agent), ("demo", service.demo)):
+for _name, _function in (
+    ("up", service.up),
+    ("agent", service.agent),
+    ("demo", service.demo),
+    ("backup", service.backup),
+    ("restore", service.restore),
+):
     register(app, _name, server=False)(_function)
 register(app, "find")(find.find)
 app.add_typer(jobs.app, name="job")

@@ -54,6 +54,35 @@ def up(
     run(session, home or default_home(), host=host, port=port, agent=agent, cores=cores, verbose=verbose)
 
 
+BackupFolder = Annotated[Path, typer.Argument(help="Folder of the backup.")]
+
+
+def backup(session: Session, folder: BackupFolder, home: Home = None) -> None:
+    """Copy the data of the embedded service into a new folder, also while it runs: database, models, data, keys."""
+    _copy_data(session, folder, home, restores=False)
+
+
+def restore(session: Session, folder: BackupFolder, home: Home = None) -> None:
+    """Copy a backup into an empty data folder, before `edgefront up` starts there."""
+    _copy_data(session, folder, home, restores=True)
+
+
+def _copy_data(session: Session, folder: Path, home: Path | None, *, restores: bool) -> None:
+    from edgefront.client.local import default_home
+
+    need("the embedded service", "server")
+    from edgefront.core.services.settings import Settings
+    from edgefront.embedded import backup
+
+    settings = Settings(home=home or default_home())
+    copied = (backup.restore if restores else backup.back_up)(settings, folder)
+    source, target = (folder, settings.home) if restores else (settings.home, folder)
+    session.put(
+        {"from": str(source), "to": str(target), "bytes": copied},
+        lambda: session.say(f"{source} was copied to {target}: {copied / 1e6:,.1f} MB"),
+    )
+
+
 def agent(
     session: Session,
     options: AgentOptions,
