@@ -15,7 +15,7 @@ from edgefront.api.context import VERSION, Context, CurrentPrincipal
 from edgefront.api.docs import openapi
 from edgefront.api.docs.examples import example
 from edgefront.api.http import problems
-from edgefront.api.http.auth import Authenticate
+from edgefront.api.http.auth import Authenticate, SignedIn
 from edgefront.api.http.credentials import Credentials
 from edgefront.api.http.metrics import Metrics
 from edgefront.api.http.middleware import BodyLimit, Guard
@@ -82,7 +82,9 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
     app.add_middleware(Guard)
     if settings.http.root_path:
         app.add_middleware(BelowPath, root_path=settings.http.root_path)
-    app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=settings.http.trusted_proxies or [])
+    app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=list(settings.http.proxies))
+    if settings.http.user_header:
+        app.add_middleware(SignedIn, header=settings.http.user_header, proxies=settings.http.proxies)
     problems.install(app, pages.missing_page)
     # `include_router` would build every route again: a quarter of a second.
     for module in (

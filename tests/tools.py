@@ -73,8 +73,9 @@ CHROMIUM = Tool(
     variable="EDGEFRONT_TEST_BROWSER",
 )
 NGINX = Tool("nginx", ("nginx",), folder="/usr/sbin")
+PROMTOOL = Tool("prometheus", ("promtool",))
 OPENMP = Library("libgomp1", "libgomp.so.1")  # for llama.cpp
-TOOLS = (POSTGRES, NGINX, REDIS, CURL, CHROMIUM, OPENMP)
+TOOLS = (POSTGRES, NGINX, REDIS, CURL, CHROMIUM, PROMTOOL, OPENMP)
 
 
 def how_to_get(missing: Sequence[Tool | Library]) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Sequence
 from contextlib import suppress
+from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -15,9 +18,12 @@ from edgefront.api.http.root_path import own_path
 from edgefront.core.common.errors import EdgefrontError, Forbidden, Unauthenticated, Unavailable
 from edgefront.core.common.logs import add_log_facts
 from edgefront.core.common.states import KeyRole
+from edgefront.core.services.access.keys import Principal
 
 COOKIE = "edgefront_session"
 METRICS_PATH = "/metrics"
+SIGN_ON = "sign-on:"
+"""What begins the `key_id` of a person whom a proxy has signed in."""
 ENROL_PATH = "/v1/agents/enrol"
 MAX_SECRET = 200
 
@@ -42,8 +48,27 @@ PUBLIC = frozenset(
 PUBLIC_BELOW = ("/static/", "/jobs/", "/trainings/", "/devices/")
 _NO_PAGES = ("/v1", "/static", "/metrics")
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_OWNER = re.compile(r"[^\x00-\x1f\x7f]{1,100}")
 _FOR_VIEWERS = frozenset({SESSION_PATH, "/v1/predictions", "/v1/models/import", "/v1/catalogue/describe"})
 """Paths whose unsafe methods viewers may use: computations that store nothing, and signing out."""
+
+
+class SignedIn:
+    """ASGI middleware that stores `signed_in`, the name in the header of a trusted proxy, in the request's state. It
+    must see the true address of the peer. From other peers the header means nothing.
+    """
+
+    def __init__(self, app: ASGIApp, header: str, proxies: Sequence[str]) -> None:
+        self.app = app
+        self._header, self._proxies = header, [ip_network(proxy, strict=False) for proxy in proxies]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        names = Headers(scope=scope).getlist(self._header) if scope["type"] == "http" else []
+        if len(names) == 1 and _OWNER.fullmatch(names[0]) and scope.get("client"):
+            peer = ip_address(scope["client"][0])
+            if any(peer in network for network in self._proxies):
+                scope.setdefault("state", {})["signed_in"] = names[0]
+        await self.app(scope, receive, send)
 
 
 class Authenticate:
@@ -64,7 +89,8 @@ class Authenticate:
             await self.app(scope, receive, send)
             return
         await self._admit(scope)
-        if "principal" not in scope["state"]:  # the endpoint checks enrolment tokens
+        if "credential" not in scope["state"] or "principal" not in scope["state"]:
+            # A proxy has signed the person in, or the endpoint checks an enrolment token.
             await self.app(scope, receive, send)
             return
         credentials: Credentials = scope["app"].state.context.credentials
@@ -98,8 +124,13 @@ class Authenticate:
         credentials: Credentials = scope["app"].state.context.credentials
         path = own_path(scope)
         headers = Headers(scope=scope)
-        credential = credential_of(headers)
         state = scope.setdefault("state", {})
+        if "signed_in" in state and "authorization" not in headers:
+            name = state["signed_in"]
+            person = Principal(key_id=f"{SIGN_ON}{name}", name=name, owner=name, role=KeyRole.USER)
+            self._permit(scope, headers, person, by_browser=True)
+            return
+        credential = credential_of(headers)
         state["credential"] = credential
         if credential.secret.startswith(ENROLMENT_PREFIX) and not credential.cookie:
             if path != ENROL_PATH:
@@ -116,7 +147,14 @@ class Authenticate:
                 principal = credentials.last_known(credential) if path == METRICS_PATH else None
                 if principal is None:
                     raise
-        if credential.cookie and scope["method"] not in SAFE_METHODS:
+        self._permit(scope, headers, principal, by_browser=credential.cookie)
+
+    def _permit(self, scope: Scope, headers: Headers, principal: Principal, *, by_browser: bool) -> None:
+        """Stores the principal in the request's state, if the principal may use the method. `by_browser`: whether a
+        browser authenticates the request, so that another site could have caused it.
+        """
+        path, state = own_path(scope), scope["state"]
+        if by_browser and scope["method"] not in SAFE_METHODS:
             require_same_origin(headers, scope["scheme"])
         if principal.role == KeyRole.VIEWER and scope["method"] not in SAFE_METHODS and path not in _FOR_VIEWERS:
             raise Forbidden(f"{principal.name!r} has the role viewer, which may read but not change anything")

@@ -7,7 +7,10 @@ TensorBoard files (`core.training.run_folder`).
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 
@@ -58,14 +61,18 @@ class Metrics:
         self._requests.labels(method if method in _METHODS else "other", route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
-    def text(self, state: Sequence[StateGauge] | None, *, broker: bool) -> bytes:
+    def text(self, state: Sequence[StateGauge] | None, *, broker: bool, artifacts: Path) -> bytes:
         """Returns the metrics as Prometheus text; without `state` (no database) only this process's metrics.
 
-        `broker`: whether the broker answers.
+        `broker`: whether the broker answers. `artifacts`: the folder whose disk is watched.
         """
         registry = CollectorRegistry()
         Gauge("edgefront_database_up", "1 if the database answers", registry=registry).set(state is not None)
         Gauge("edgefront_broker_up", "1 if the broker answers", registry=registry).set(broker)
+        with suppress(OSError):  # no artifact is stored yet
+            disk = shutil.disk_usage(artifacts)
+            gauge = Gauge("edgefront_artifacts_free_bytes", "Bytes left on the disk of artifacts", registry=registry)
+            gauge.set(disk.free)
         for name, meaning, label, values in state or ():
             gauge = Gauge(f"edgefront_{name}", meaning, [label] if label else [], registry=registry)
             for key, value in values.items():

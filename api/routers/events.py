@@ -119,12 +119,15 @@ async def _event_stream(
 
     await run_in_threadpool(check)
     context.feeds.admit(principal.key_id)
-    credential: Credential = request.state.credential
+    credential: Credential | None = getattr(request.state, "credential", None)  # None: a proxy has signed the person in
 
     def allowed() -> None:
         with context.database.read() as session:
-            find = authenticate_web if credential.cookie else authenticate
-            event_log.check_access(session, find(session, credential.secret, datetime.now(timezone.utc)), log_id)
+            reader = principal
+            if credential is not None:
+                find = authenticate_web if credential.cookie else authenticate
+                reader = find(session, credential.secret, datetime.now(timezone.utc))
+            event_log.check_access(session, reader, log_id)
 
     async def stream() -> AsyncIterator[bytes]:
         yield ServerSentEvent(comment="events follow", retry=RETRY_MS).encode()

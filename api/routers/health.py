@@ -95,8 +95,9 @@ def get_metrics(_viewer: CurrentViewer, context: AppContext) -> Response:
             state = overview(session, context.database.now(session))
     except Unavailable:
         state = None
-    text = context.metrics.text(state, broker=_check("broker", context) == "ok")
-    return Response(text, headers={"Content-Type": MEDIA_TYPE})
+    broker, artifacts = _check("broker", context) == "ok", context.settings.artifact_folder
+    text_ = context.metrics.text(state, broker=broker, artifacts=artifacts)
+    return Response(text_, headers={"Content-Type": MEDIA_TYPE})
 
 
 def _check(name: str, context: Context) -> str:

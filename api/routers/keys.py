@@ -10,7 +10,7 @@ from fastapi import APIRouter, Body, Query, Request, Response
 from edgefront.api.context import AppContext, CurrentAdmin, CurrentPrincipal, CurrentUser, CurrentViewer
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
-from edgefront.api.http.auth import COOKIE
+from edgefront.api.http.auth import COOKIE, SIGN_ON
 from edgefront.api.http.credentials import Credential
 from edgefront.api.http.parameters import KeyId
 from edgefront.api.http.routes import JsonRoute
@@ -83,7 +83,7 @@ async def get_me(principal: CurrentPrincipal) -> MeView:
 
 def _me(principal: Principal) -> MeView:
     return MeView(
-        key_id=principal.key_id,
+        key_id=None if principal.key_id.startswith(SIGN_ON) else principal.key_id,
         name=principal.name,
         owner=principal.owner,
         role=principal.role,
@@ -130,8 +130,8 @@ def open_session(
 )
 def close_session(_principal: CurrentPrincipal, request: Request, context: AppContext) -> Response:
     """Ends the session of the cookie; does nothing without a cookie."""
-    credential: Credential = request.state.credential
-    if credential.cookie:
+    credential: Credential | None = getattr(request.state, "credential", None)
+    if credential is not None and credential.cookie:
         with context.database.write() as session:
             keys.close_web_session(session, credential.secret)
         context.credentials.forget()

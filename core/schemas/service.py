@@ -283,9 +283,10 @@ class SessionRequest(Request):
 
 
 class MeView(View):
-    """The API key of the request."""
+    """Who sent the request."""
 
-    key_id: Identifier
+    key_id: Identifier | None = None
+    """Id of the API key; absent if a proxy has signed the person in."""
     name: str
     owner: str
     role: Role

@@ -110,16 +110,25 @@ class HttpSettings(_Group):
     @field_validator("trusted_proxies")
     @classmethod
     def _addresses(cls, proxies: str) -> str:
-        for proxy in filter(None, (part.strip() for part in proxies.split(","))):
+        for proxy in filter(None, proxies.split(",")):
             try:
-                ip_network(proxy, strict=False)
+                ip_network(proxy.strip(), strict=False)
             except ValueError as error:
                 raise InvalidInput(f"{error}", allowed="addresses or networks, separated by commas") from None
         return proxies
 
+    user_header: str | None = Field(default=None, pattern=r"^[A-Za-z0-9-]{1,100}$")
+    """Header in which a trusted proxy names the person who has signed in, such as `X-Forwarded-Email`. That person has
+    the role user, and owns what has this name.
+    """
     max_body_bytes: int = Field(default=4 << 20, ge=1024)
     connections: int = Field(default=4096, ge=8, le=1_000_000)
     """Maximum number of connections of one process. Requests on further connections get 503."""
+
+    @property
+    def proxies(self) -> tuple[str, ...]:
+        """Addresses and networks of trusted proxies."""
+        return tuple(filter(None, (part.strip() for part in self.trusted_proxies.split(","))))
 
     @property
     def root_path(self) -> str:
@@ -207,6 +216,14 @@ class Settings(BaseSettings):
 
     def _check_values(self) -> None:
         """Raises `InvalidInput` for values that contradict each other."""
+        if self.http.user_header and not self.http.trusted_proxies:
+            raise InvalidInput(
+                f"{_variable('http', 'user_header')} needs {_variable('http', 'trusted_proxies')}: else anybody could "
+                "name themselves as anybody",
+                field=_variable("http", "user_header"),
+                value=self.http.user_header,
+                allowed="with addresses of proxies in http.trusted_proxies",
+            )
         for group, ttl_s, beat, beat_s in (
             ("leases", self.leases.ttl_s, "heartbeat_s", self.leases.heartbeat_s),
             ("training", self.training.ttl_s, "poll_s", self.training.poll_s),

@@ -33,8 +33,8 @@ GIVEN = {
     "EDGEFRONT_TRAINING__COMMAND": '["train"]',
 }
 TOGETHER = {"EDGEFRONT_HTTP__CERTIFICATE": "a.pem", "EDGEFRONT_HTTP__CERTIFICATE_KEY": "b.pem"}
-ELSEWHERE = {"EDGEFRONT_HOME", "EDGEFRONT_HTTP__SHARE_PORT"}
-"""`--home` is given to the service below; a shared port is refused."""
+ELSEWHERE = {"EDGEFRONT_HOME", "EDGEFRONT_HTTP__SHARE_PORT", "EDGEFRONT_HTTP__USER_HEADER"}
+"""`--home` is given to the service below; a shared port is refused, and so is a header without trusted proxies."""
 
 
 @pytest.fixture(autouse=True)
