@@ -55,7 +55,7 @@ ORDERS: dict[str, tuple[str, ...]] = {
         "prediction",
     ),
     "api": ("http", "docs", "polling", "context", "routers", "web", "app", "serve", "setup", "__main__"),
-    "workers": ("training", "sweep", "work", "app"),
+    "workers": ("training", "sweep", "retention", "work", "app"),
     "agents": ("device", "options", "server", "measuring", "loop", "main"),
     "edgefront": ("client", "embedded", "cli", "__main__"),
     "edgefront.cli": ("exits", "session", "workflows", "commands", "main"),

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -39,6 +40,7 @@ from edgefront.core.services.trainings.claims import FinishedRun, RunReport, Tra
 from edgefront.core.services.trainings.folder import deleted_trainings, remove_folder, training_folder
 from edgefront.core.services.trainings.machine import cannot_train, machine_of, served_queues
 from edgefront.core.store.database import Database
+from edgefront.workers import retention
 from edgefront.workers.sweep import sweep_once
 from edgefront.workers.training.launch import is_held, launch, stop_all
 from edgefront.workers.work import Worker
@@ -47,9 +49,15 @@ from edgefront.workers.work import Worker
 def register(app: Any, database: Database, settings: Settings) -> None:
     """Registers the task of the sweep and the task that starts trainings in a Celery application."""
 
+    retained_at = -retention.INTERVAL_S
+
     @app.task(name=tasks.SWEEP, shared=False)  # type: ignore[untyped-decorator]
     def sweep_all() -> None:
+        nonlocal retained_at
         sweep_once(database)
+        if settings.retention.model_fields_set and time.monotonic() - retained_at > retention.INTERVAL_S:
+            retained_at = time.monotonic()
+            retention.delete_expired(database, settings)
 
     @app.task(name=tasks.TRAIN, shared=False)  # type: ignore[untyped-decorator]
     def train(queue: str) -> None:

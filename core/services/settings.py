@@ -141,6 +141,15 @@ class OwnerSettings(_Group):
     """Maximum total size of the files of one owner's trainings. Unlimited if absent."""
 
 
+class RetentionSettings(_Group):
+    jobs_days: float | None = Field(default=None, gt=0)
+    """Days after its end for which a job is kept. Kept until deleted if absent."""
+    trainings_days: float | None = Field(default=None, gt=0)
+    """Days after its end for which a training is kept, with its checkpoints and result."""
+    trainings_bytes: int | None = Field(default=None, ge=1)
+    """Maximum total size of the files of all trainings. Beyond, those that ended first are deleted."""
+
+
 class DataSettings(_Group):
     max_unpacked_bytes: int = Field(default=64 << 30, ge=1)
     """Maximum size of an unpacked archive of a data set. Larger archives are refused."""
@@ -199,6 +208,7 @@ class Settings(BaseSettings):
     http: HttpSettings = HttpSettings()
     data: DataSettings = DataSettings()
     owners: OwnerSettings = OwnerSettings()
+    retention: RetentionSettings = RetentionSettings()
     training: TrainingSettings = TrainingSettings()
 
     def __init__(self, **given: Any) -> None:  # Any: pydantic checks each value by its field
