@@ -23,7 +23,7 @@ ELSEWHERE = {
     "examples/find_for_my_laptop.ipynb": "examples/find_for_my_laptop.ipynb",
     "examples/compare_two_devices.ipynb": "examples/compare_two_devices.ipynb",
 }
-KINDS = (".md", ".png", ".svg", ".css", ".json")
+KINDS = (".md", ".png", ".svg", ".css", ".json", ".yaml")
 LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(?=[)#])")
 
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import logging
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from celery import Celery, bootsteps, signals
@@ -156,6 +158,7 @@ class Requests(bootsteps.StartStopStep):  # type: ignore[misc]
             for task, arguments in messages:
                 queue = queue_of(app.conf.edgefront_settings, task, arguments)
                 app.send_task(task, kwargs=arguments, queue=queue, expires=expires_s, retry=False, ignore_result=True)
+            ALIVE.touch()
         except Exception as error:  # transports raise many types; Celery reconnects, and starts this again
             _log.warning("no sweep could be requested: %s", error)
 
@@ -251,6 +254,9 @@ def __getattr__(name: str) -> Any:
 def _set_up_logging(settings: Settings, *, loglevel: int, **_options: Any) -> None:
     log_to_stderr(settings.log, level=loglevel)
 
+
+ALIVE = Path(tempfile.gettempdir()) / "edgefront-worker"
+"""File whose time is that of the latest sweep that a worker of this machine or container has requested."""
 
 WAKE = "edgefront.wake"
 """Name of a task that does nothing, but wakes a stopping worker, so that the worker stops at once."""

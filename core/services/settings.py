@@ -25,6 +25,8 @@ from edgefront.core.common.logs import LogFormat
 from edgefront.core.common.validation import existing, invalid_input
 
 PREFIX = "EDGEFRONT_"
+FILE = "_FILE"
+"""What ends the name of a variable that names a file with the value of the setting."""
 
 
 class _Group(BaseModel):
@@ -212,6 +214,7 @@ class Settings(BaseSettings):
     training: TrainingSettings = TrainingSettings()
 
     def __init__(self, **given: Any) -> None:  # Any: pydantic checks each value by its field
+        _read_files()
         try:
             super().__init__(**given)
         except ValidationError as error:
@@ -319,11 +322,31 @@ class Settings(BaseSettings):
         return environment
 
 
+def _names() -> list[str]:
+    """Returns the names of the variables of all groups and settings."""
+    nested = [_variable(name, setting) for name, group in _GROUPS.items() for setting in group.model_fields]
+    return [*map(_variable, Settings.model_fields), *nested]
+
+
+def _read_files() -> None:
+    """Sets each variable `NAME` for which there is only `NAME_FILE`, a file with its value, as secrets are given."""
+    for name in _names():
+        path = os.environ.pop(name + FILE, None)
+        if path and name not in os.environ:
+            try:
+                os.environ[name] = Path(path).read_text(encoding="utf-8").strip()
+            except OSError as error:
+                raise InvalidInput(
+                    f"{name}{FILE}: {path} cannot be read: {error.strerror or error}",
+                    field=name + FILE,
+                    value=path,
+                    allowed="a file that holds the value",
+                ) from None
+
+
 def _check_names() -> None:
     """Raises `InvalidInput` for a variable `EDGEFRONT_…` that nothing reads, with the nearest names that are read."""
-    known = [_variable(name) for name in Settings.model_fields]
-    known += [_variable(name, setting) for name, group in _GROUPS.items() for setting in group.model_fields]
-    known += [PREFIX + name for name in _READ_ELSEWHERE]
+    known = [*_names(), *(PREFIX + name for name in _READ_ELSEWHERE)]
     for name in os.environ:
         is_ours = name.upper().startswith(PREFIX) and not _READ_BY_OTHERS.match(f"{name.upper()}={os.environ[name]}")
         if is_ours and name.upper() not in known:
@@ -332,7 +355,9 @@ def _check_names() -> None:
 
 _READ_ELSEWHERE = (
     *("URL", "KEY", "CATALOGUE", "MEASURE_LOCK"),  # client, command line, agents
-    *("POSTGRES_PASSWORD", "PIP_CONFIG", "PORT", "DOMAIN", "AGENT_TARGET", "TRAINER_QUEUES"),  # docker-compose.yml
+    # docker-compose.yml
+    *("WORKER_MEMORY", "WORKER_CPUS", "POSTGRES_PASSWORD", "PIP_CONFIG", "PORT", "DOMAIN"),
+    *("AGENT_TARGET", "TRAINER_QUEUES"),
 )
 _READ_BY_OTHERS = re.compile(rf"{PREFIX}(PROXY_|TEST_|.*SERVICE_(HOST|PORT)|.*PORT_\d+_|.*PORT=\w+://)")
 """Variables of the proxy, of tests, and those that Kubernetes sets for services named `edgefront…`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 from ipaddress import ip_network
@@ -17,6 +18,7 @@ import yaml
 from edgefront.core.services.dispatch import training_queue
 from edgefront.core.services.settings import BrokerSettings, Settings
 from edgefront.core.services.tasks import TRAIN_QUEUES
+from edgefront.workers import app as workers
 from http_server import QuietHandler, serving
 
 ROOT = Path(__file__).parents[2]
@@ -232,3 +234,49 @@ def test_no_file_names_a_package_index() -> None:
         assert not re.search(r"https?://(?!127\.0\.0\.1|proxy:)", text)
         assert "index-url" not in text
     assert "syntax=" not in DOCKERFILE  # would be fetched from a registry, for what engines know anyway
+
+
+def test_services_bound_their_logs_and_processes_and_say_whether_they_are_well() -> None:
+    for name, service in SERVICES.items():
+        assert service["logging"]["options"].keys() == {"max-size", "max-file"}
+        assert service["pids_limit"]
+        assert ("mem_limit" in service) == (name not in ("agent", "migrate"))
+        assert ("healthcheck" in service) == (name not in ("agent", "migrate"))
+
+
+def test_a_worker_says_that_it_is_well_where_its_health_check_looks() -> None:
+    assert f"getmtime('{workers.ALIVE}')" in str(SERVICES["worker"]["healthcheck"]["test"])
+
+
+def test_servers_of_one_s_own_replace_those_of_the_file() -> None:
+    class Loader(yaml.SafeLoader):
+        pass
+
+    for tag in ("!reset", "!override"):
+        Loader.add_constructor(
+            tag,
+            lambda loader, node: (
+                loader.construct_mapping(node, deep=True) if isinstance(node, yaml.MappingNode) else None
+            ),
+        )
+    own = yaml.load((ROOT / "deploy" / "external.yml").read_text(), Loader)
+    assert {name for name, service in own["services"].items() if service is None} == {"postgres", "redis"}
+    for name in ("migrate", "api", "worker", "trainer"):
+        service = own["services"][name]
+        assert not {"postgres", "redis"} & (service["depends_on"] or {}).keys()
+        files = {value for key, value in service["environment"].items() if key.endswith("_FILE")}
+        assert files == {f"/run/secrets/{secret}" for secret in service["secrets"]}
+        assert set(service["secrets"]) <= own["secrets"].keys()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze checks units of systemd")
+def test_the_units_of_systemd_are_valid(tmp_path: Path) -> None:
+    units = sorted((ROOT / "deploy" / "systemd").glob("*.service"))
+    assert {unit.stem for unit in units} == {f"edgefront-{name}" for name in ("agent", "api", "trainer", "worker")}
+    for unit in units:  # programs and users are of a host where they are installed
+        text = re.sub(r"(?<==)/opt/edgefront/[\w-]+/bin/\w+", "/bin/true", unit.read_text())
+        (tmp_path / unit.name).write_text(text.replace("User=edgefront", "User=root"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", *sorted(tmp_path.glob("*.service"))], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -139,6 +139,17 @@ def test_a_setting_that_cannot_be_used_is_named(
     assert refused.value.field.startswith(said.partition(" ")[0].rstrip(":"))
 
 
+def test_a_secret_may_be_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "url").write_text("postgresql://ada:secret@db.example/edgefront\n")
+    monkeypatch.setenv("EDGEFRONT_DATABASE__URL_FILE", str(tmp_path / "url"))
+    monkeypatch.setenv("EDGEFRONT_DATABASE__URL", "")  # so that what the file sets ends with the test
+    monkeypatch.delenv("EDGEFRONT_DATABASE__URL")
+    assert Settings().database.url == "postgresql://ada:secret@db.example/edgefront"
+    monkeypatch.setenv("EDGEFRONT_BROKER__URL_FILE", str(tmp_path / "missing"))
+    with pytest.raises(InvalidInput, match=r"EDGEFRONT_BROKER__URL_FILE: .*missing cannot be read: No such file"):
+        Settings()
+
+
 def test_variables_of_others_are_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client, the proxy, and what Kubernetes sets for a service named `edgefront`."""
     for name, value in (
