@@ -11,6 +11,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -81,6 +82,18 @@ def write_private(path: Path, text: str) -> None:
     """Writes a text file that only the file's owner can read, even during the write."""
     with whole_file(path, mode=0o600) as file:
         file.write(text.encode())
+
+
+FULL_BYTES = 1 << 20
+"""Free bytes below which a disk is taken for full if a write has failed."""
+
+
+def disk_is_full(folder: Path) -> bool:
+    """Whether the disk of an existing folder has practically no space left."""
+    try:
+        return shutil.disk_usage(folder).free < FULL_BYTES
+    except OSError:
+        return False
 
 
 @contextmanager

@@ -139,8 +139,8 @@ class HttpSettings(_Group):
 
 
 class OwnerSettings(_Group):
-    stored_bytes: int | None = Field(default=None, ge=1)
-    """Maximum total size of the files of one owner's trainings. Unlimited if absent."""
+    stored_bytes: int = Field(default=100 << 30, ge=1)
+    """Maximum total size of the files of one owner's trainings."""
 
 
 class RetentionSettings(_Group):

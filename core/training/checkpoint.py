@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from edgefront.core.common.errors import InvalidInput, Unavailable
-from edgefront.core.common.files import sync
+from edgefront.core.common.files import disk_is_full, sync
 from edgefront.core.training.distributed import Ranks
 
 MODEL, OPTIMIZER, TRAINER = "model.safetensors", "optimizer.pt", "trainer.json"
@@ -114,7 +114,8 @@ class Checkpoints:
             if ranks.is_first:
                 shutil.rmtree(part, ignore_errors=True)
             full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-            cause = "the disk is full" if full or "No space left" in str(error) else str(error)
+            full = full or "No space left" in str(error) or disk_is_full(self.folder)  # torch does not say why
+            cause = f"no space left in {self.folder}" if full else str(error)
             raise Unavailable(f"the checkpoint {final.name} cannot be written: {cause}") from error
 
     def _complete(self) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 import threading
 from collections.abc import Iterator
@@ -75,6 +76,21 @@ def test_a_folder_that_cannot_be_written_leaves_the_checkpoints_before(tmp_path:
     (tmp_path / ".part-step-000000002").write_text("a file in the way")
     with pytest.raises(Unavailable, match="step-000000002 cannot be written"):
         save(checkpoints, 2)
+    assert checkpoints.latest() == checkpoints.at(1)
+
+
+def test_a_full_disk_is_named_though_torch_does_not_name_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    save(checkpoints, 1)
+
+    def full(*_: object) -> None:
+        raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "save", full)
+        patched.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1 << 30, 1 << 30, 0))  # type: ignore[attr-defined]
+        with pytest.raises(Unavailable, match=f"step-000000002 cannot be written: no space left in {tmp_path}"):
+            save(checkpoints, 2)
     assert checkpoints.latest() == checkpoints.at(1)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from edgefront.core.common.files import disk_is_full
 from edgefront.core.common.states import LIVE_TRAININGS, RunOutcome, TrainingState
 from edgefront.core.services.trainings.claims import FinishedRun, ReportedScore, RunReport
 from edgefront.core.services.trainings.folder import checkpoints_in, tail
@@ -107,6 +108,8 @@ class RunReader:
             name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
             more = "; perhaps the system ran out of memory" if -code == signal.SIGKILL else ""
             return f"the process was killed by {name}{more}"
+        if disk_is_full(self._folder):
+            return f"no space left in {self._folder}"
         if code == EXIT_STOPPED:
             return "the process was stopped by a signal from outside"
         lines = [line.strip() for line in tail(self._folder / LOG, 20).splitlines() if line.strip()]

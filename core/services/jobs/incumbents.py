@@ -17,6 +17,7 @@ from edgefront.core.common.states import Goal, TargetState
 from edgefront.core.measurement.variants import format_of
 from edgefront.core.schemas.jobs import JobRequest, Limits
 from edgefront.core.search.interface import Incumbent
+from edgefront.core.services.fleet.capability import can_run
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.stored import LIMITS, PROTOCOL
@@ -34,14 +35,22 @@ def incumbent_of(session: Session, target: Target) -> Incumbent | None:
 
 
 def is_searching(session: Session, target: Target, request: JobRequest, *, before: bool = False) -> bool:
-    """Whether another target with this answer still searches; `before`: only targets before this one."""
+    """Whether another target with this answer still searches; `before`: only targets before this one that a device can
+    measure now.
+    """
     return has_one_answer(request) and any(
         other is not target
         and other.state in (TargetState.BASELINES, TargetState.SEARCHING)
         and not (request.targets[other.position].added or request.targets[target.position].added)
-        and (other.position < target.position or not before)
+        and (not before or (other.position < target.position and _is_measurable(session, other)))
         for other in _group(session, target)
     )
+
+
+def _is_measurable(session: Session, target: Target) -> bool:
+    protocol = PROTOCOL.read_or(target.protocol, None)
+    devices = job_queries.devices_of(session, target.device_key)
+    return protocol is not None and any(can_run(device.facts, protocol) for device in devices)
 
 
 def target_ahead(session: Session, target: Target) -> Target | None:

@@ -110,8 +110,6 @@ def check_stored(database: Database, owner: str, settings: Settings, added: int 
     `added` more bytes.
     """
     most = settings.owners.stored_bytes
-    if most is None:
-        return
     with database.read() as session:
         ids = session.scalars(select(Training.id).where(Training.owner == owner)).all()
     used = stored_bytes(settings, ids)

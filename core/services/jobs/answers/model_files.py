@@ -22,7 +22,7 @@ from edgefront.core.architectures.cost.passes import Logits
 from edgefront.core.common.errors import TooLarge, Unavailable
 from edgefront.core.common.files import sha256
 from edgefront.core.common.number_formats import NumberFormat
-from edgefront.core.common.units import GIB
+from edgefront.core.common.units import GIB, MB
 from edgefront.core.model_files.formats import OF_DTYPE
 from edgefront.core.model_files.model_file import ModelFormat, as_measured, check_format, file_name, write_model
 from edgefront.core.services.access.keys import Principal
@@ -122,7 +122,7 @@ def _check_space(folder: Path, size: int, max_bytes: int | None) -> None:
     """Raises `TooLarge` or `Unavailable` unless a file of at least `size` bytes fits into the cache and on the disk."""
     if max_bytes is not None and size > max_bytes:
         raise TooLarge(
-            f"the model has {size / GIB:.1f} GiB, but this service stores at most {max_bytes / GIB:.1f} GiB of models "
+            f"the model has {size / MB:,.0f} MB, but this service stores at most {max_bytes / MB:,.0f} MB of models "
             "(data.max_model_bytes). Download the architecture instead, and build the model where it is needed"
         )
     try:
@@ -131,7 +131,7 @@ def _check_space(folder: Path, size: int, max_bytes: int | None) -> None:
     except OSError as error:
         raise _unavailable(error) from error
     if size > free - _LEFT_FREE:
-        raise Unavailable(f"the server's disk lacks space for a model of {size / GIB:.1f} GiB; an admin must free some")
+        raise Unavailable(f"the server's disk lacks space for a model of {size / MB:,.0f} MB; an admin must free some")
 
 
 def _evict(database: Database, folder: Path, max_bytes: int, exclude: str) -> None:
