@@ -38,7 +38,7 @@ _START_S = 30.0
 _STOP_S = 5
 _DRAIN_S = 20.0
 _TRAININGS_S = 30.0
-"""Seconds for trainings to write a checkpoint at the service's end; a slower training ends after the service."""
+"""Seconds for trainings to write a checkpoint at the service's end; a slower training is killed, and resumes later."""
 
 
 @contextmanager
@@ -127,7 +127,7 @@ class EmbeddedService:
         started.enter_context(_serving(settings, database, listening))
         LocalServer(url=self.url, pid=os.getpid(), version=__version__).announce(self.home)
         started.callback(LocalServer.withdraw, self.home)
-        started.callback(stop_all, settings.home, _TRAININGS_S)
+        started.callback(stop_all, settings.home, _TRAININGS_S, kill=True)
         started.enter_context(EmbeddedWorker(settings, database))
         if self._with_agent:
             self.agent = self._agent(database, principal)

@@ -400,6 +400,15 @@ def test_kill_nine_of_the_supervisor_takes_its_run_along(pool: Pool) -> None:
     assert pool.steps(training) == [1, 2, 3]
 
 
+def test_an_embedded_service_that_ends_leaves_no_process_of_a_training_behind(pool: Pool) -> None:
+    training = pool.submit("stubborn")
+    pool.start()
+    pool.until(lambda: pool.starts(training))
+    assert not stop_all(pool.settings.home, 0.2)
+    assert stop_all(pool.settings.home, 0.2, kill=True)
+    pool.until(lambda: not any(alive(pid) for pid in pool.starts(training)))
+
+
 def test_cancelled_and_deleted_while_they_run(pool: Pool) -> None:
     pool.settings.training.slots = 2
     pool.settings.training.grace_s = 0.1

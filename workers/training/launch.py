@@ -91,21 +91,22 @@ def running(home: Path) -> dict[str, int]:
     return pids
 
 
-def stop_all(home: Path, timeout_s: float) -> bool:
+def stop_all(home: Path, timeout_s: float, *, kill: bool = False) -> bool:
     """Stops all supervisors and waits until they have ended; the supervised trainings return to the queue.
 
-    Returns whether all supervisors have ended in time; remaining supervisors end later.
+    Returns whether all supervisors have ended in time; remaining supervisors end later, or are killed with their runs.
     """
-    signalled: set[str] = set()
+    signalled: set[tuple[str, signal.Signals]] = set()
     end = time.monotonic() + timeout_s
     while alive := running(home):
-        for name, pid in alive.items():
-            if name not in signalled and pid > 0:
-                signalled.add(name)
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGTERM)
-        if time.monotonic() > end:
+        number = signal.SIGKILL if time.monotonic() > end else signal.SIGTERM
+        if number == signal.SIGKILL and not kill:
             return False
+        for name, pid in alive.items():
+            if (name, number) not in signalled and pid > 0:
+                signalled.add((name, number))
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
         time.sleep(_POLL_S)
     return True
 
