@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from simulated_agent import CLASS, SimulatedAgent, by_work
+from simulated_agent import CLASS, SimulatedAgent, by_generation, by_work, facts
 from simulated_service import SMALL, Service, request
 from sqlalchemy import select
 
@@ -19,9 +19,11 @@ from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.store.tables import Candidate, Launch, Target
 
 
-def on_slow_device(service: Service, asked: JobRequest, seconds: Callable[[int], float]) -> tuple[JobView, list[float]]:
+def on_slow_device(
+    service: Service, asked: JobRequest, seconds: Callable[[int], float], agent: SimulatedAgent | None = None
+) -> tuple[JobView, list[float]]:
     """Runs a job on a device whose clock is what its launches take, by their FLOPs; when each one began."""
-    agent, spent, began = SimulatedAgent(service.database, by_work), 0.0, list[float]()
+    agent, spent, began = agent or SimulatedAgent(service.database, by_work), 0.0, list[float]()
     job = service.submit(asked)
     while service.get(job.id).state == "running" and (items := agent.lease(1).items):
         with service.database.read() as session:
@@ -93,6 +95,36 @@ def test_the_estimate_is_within_the_minutes_and_counts_the_baselines_of_the_plan
     large = {"name": "lts-gpt2", "narrow": {"n_layer": {"max": 3}, "d_model": [1024]}}
     heavy = estimate(service.database, service.user, asked(4.0, targets=longer, space=large), Fits()).targets[0]
     assert job.targets[0].state == "finished"
+    assert heavy.launches.at_most * (heavy.seconds_per_launch or 0) <= 240 + 2 * (heavy.seconds_per_launch or 0)
     assert small.seconds_per_launch is not None
     assert heavy.seconds_per_launch is not None
     assert heavy.seconds_per_launch > 2 * small.seconds_per_launch, "a large model takes longer to build"
+
+
+@pytest.mark.parametrize("minutes", [3.0, 6.0])
+def test_published_models_too_heavy_for_the_minutes_are_not_begun_and_the_answer_is_launched_again(
+    service: Service, minutes: float
+) -> None:
+    board = facts(memory_bytes=64 << 30, numbers=("float32", "int8"))
+    agent = SimulatedAgent(service.database, measure=by_generation, device_facts=board)
+    generation = {"mode": "generate", "sequence_length": 16, "new_tokens": 4}
+    variants = {"runtimes": ["onnxruntime"], "formats": ["int8", "f32"]}
+    limits = {"token_ms": 1e6}
+    place = {"device_class": CLASS, "protocol": generation, "limits": limits, "variants": variants}
+    wanted = JobRequest.model_validate(
+        {
+            "goal": "best_within_limits",
+            "space": {"published": {"score": "obsscaling_base:HellaSwag"}},
+            "targets": [place],
+            "budget": {"minutes": minutes},
+        }
+    )
+    job, began = on_slow_device(service, wanted, lambda flops: 5.0 + flops / 1e9, agent)
+    with service.database.read() as session:
+        rows = session.scalars(select(Candidate)).all()
+    assert began[-1] < 60 * minutes
+    assert not [row.state for row in rows if row.state == "cancelled"]
+    best = service.chosen(job).recommended
+    assert best is not None
+    assert max(row.launches for row in rows if row.id == best.candidate.id) > 1
+    assert sum(target.settled for target in job.targets) == len(rows)

@@ -5,6 +5,7 @@ One short session reads the data of the devices. Checks and fits take place outs
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -30,7 +31,7 @@ from edgefront.core.services.fleet.device_keys import key_of_class, parsed
 from edgefront.core.services.fleet.instances import ONLINE
 from edgefront.core.services.jobs.incumbents import has_one_answer
 from edgefront.core.services.jobs.placement import Placement, find_devices, place_targets
-from edgefront.core.services.jobs.progress import LATER
+from edgefront.core.services.jobs.progress import LATER, RESERVED
 from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.jobs.resolved import SearchPlan, sizes_of
@@ -145,16 +146,19 @@ def _target(
     sizes = sizes_of(request)
     fit = fits.fit(data.to_fit)
     seconds, source = data.past.pace([*baselines, *examples], plan_.protocol, fit)
-    most, launches_each = sizes.candidates, sizes.baseline_launches
-    if seconds and request.budget.minutes is not None:
-        most = min(most, max(1, int(60 * request.budget.minutes * max(1, data.online) / seconds)))
-    lacking = [max(0, launches_each - data.baselines.get(baseline.digest, 0)) for baseline in baselines]
-    repeats = min(sum(lacking), sizes.baselines * launches_each)
+    minutes_s = math.inf if request.budget.minutes is None else 60 * request.budget.minutes * max(1, data.online)
+    in_time = int(min(1e9, minutes_s / seconds)) if seconds else 10**9
+    lacking = [max(0, sizes.baseline_launches - data.baselines.get(baseline.digest, 0)) for baseline in baselines]
+    repeats = min(sum(lacking), sizes.baselines * sizes.baseline_launches, max(1, in_time // RESERVED))
+    most = min(sizes.candidates, max(1, in_time - repeats))
     later = index > 0 and has_one_answer(request)
     expected = min(most, LATER) if later else plan_.algorithm.expected_candidates(data.measured, most)
     share = request.budget.refinement
     none = data.precise or later  # of a job with one answer over its targets, only one target is refined
-    refinements = Count(expected=0 if none else int(share * expected), at_most=int(share * most))
+    further = max(0, in_time - repeats - expected), max(0, in_time - repeats - most)
+    refinements = Count(
+        expected=0 if none else min(further[0], int(share * expected)), at_most=min(further[1], int(share * most))
+    )
     launches = Count(expected=repeats + expected + refinements.expected, at_most=repeats + most + refinements.at_most)
     minutes = [
         None if seconds is None else _minutes(request, plan_, count, searched, seconds, data.online)
