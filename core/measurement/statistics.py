@@ -189,6 +189,14 @@ def half_width_ms(median_ms: float, launches: LogLaunches, variance: LaunchVaria
     return median_ms * math.sinh(launches.half_width(variance))
 
 
+def ends_ms(value: float | None, half_width: float | None) -> tuple[float | None, float | None]:
+    """Ends of the 95 % interval with this half-width (`half_width_ms`), which is symmetric on the logarithm."""
+    if value is None or half_width is None:
+        return None, None
+    root = math.hypot(value, half_width)
+    return root - half_width, root + half_width
+
+
 # Student's t without a statistics library, which would add 140 MB to a device for this function alone. The degrees of
 # freedom are whole numbers here, for which the distribution has a closed form.
 

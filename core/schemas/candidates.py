@@ -68,6 +68,9 @@ class ProposedView(View):
 
 
 class CandidateView(Figures, ProposedView):
+    latency_low_ms: float | None = None
+    """Ends of the latency's 95 % interval (`core.measurement.statistics.ends_ms`)."""
+    latency_high_ms: float | None = None
     launches: int
     marked: bool = False
     """Whether at least one valid launch was measured in disturbed conditions, or on a device whose anchor has drifted.

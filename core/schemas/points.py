@@ -25,6 +25,8 @@ Axis = Literal["proxy", "predicted"]
 
 COLUMNS: dict[str, str] = {
     **{name: "<f8" for name in CHARTED if not FIGURES[name].of_generations},
+    "latency_low_ms": "<f8",
+    "latency_high_ms": "<f8",
     "decoder_parameters": "<f8",
     "proxy": "<f8",
     "perplexity": "<f8",

@@ -98,6 +98,9 @@ class RecommendationView(View):
     """How the shown models stand to the limits."""
     download: str = "--format onnx"
     """Options of `edgefront model download` for the measured file."""
+    train: str = ""
+    """Options of `edgefront train submit` for the first shown model without a trained perplexity: the training of the
+    others, if there is one. Empty if all are trained."""
     trained: tuple[TrainedView, ...] = ()
     """Perplexities of the shown models with equal training."""
 

@@ -171,6 +171,23 @@ def test_examples_about_one_model_agree(service: Service) -> None:
         assert example(name)["protocol_version"] == PROTOCOL_VERSION
 
 
+def test_every_example_of_a_request_is_accepted(service: Service) -> None:
+    """But for rows that it refers to, which this service does not have."""
+    service.enrol()
+    client, missing = service.client(), []
+    requests = [("/v1/jobs", each["value"], name) for name, each in example("job_requests").items()]
+    requests += [("/v1/trainings", each["value"], name) for name, each in example("training_requests").items()]
+    singles = {"predictions": "prediction_request", "keys": "key_request", "enrolment-tokens": "token_request"}
+    requests += [(f"/v1/{path}", example(name), name) for path, name in singles.items()]
+    for path, body, name in requests:
+        answer = client.post(path, json=body)
+        if answer.status_code in (404, 409):
+            missing.append(f"{path} {name}")
+        else:
+            assert answer.is_success, f"{path} {name}: {answer.text}"
+    assert not [each for each in missing if each.startswith("/v1/jobs")]
+
+
 def test_every_file_of_examples_is_used() -> None:
     folder = Path(examples.__file__).parent
     source = "".join(file.read_text(encoding="utf-8") for file in folder.parents[1].glob("*/*.py"))

@@ -119,6 +119,9 @@ def test_short_trainings_change_no_answer(service: Service, trainings: Trainings
     assert before.recommended is not None
     assert before.recommended.predicted is not None
     assert "not on letters" not in before.note, "the law is of this very data set"
+    options = after.train.split(maxsplit=2)
+    assert options[1] != models[0].id, "it is trained"
+    assert options[2].startswith("--data letters --recipe quick --set title= --set steps=3 ")
     shown = {each.candidate_id: each for each in after.trained}
     assert {each.candidate_id for each in before.trained} <= set(shown)
     assert all(each.ranks == (each.candidate_id == models[0].id) for each in shown.values())

@@ -224,6 +224,8 @@ class Option:
     """Data and training that `predicted` refers to, in a few words."""
     trained: float | None = None
     """Perplexity after training; known only for models with the same training."""
+    trained_alone: bool = False
+    """Whether the option is the only trained one, so that `trained` is None."""
     bits: int = 32
     """Bits per weight."""
 

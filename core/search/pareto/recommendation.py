@@ -116,7 +116,7 @@ def _ranked(
         return by, [], None, None
     trained = {option.id for option in within if option.trained is not None}
     if len(trained) == 1:
-        within = [replace(option, trained=None) for option in within]
+        within = [replace(option, trained=None, trained_alone=option.id in trained) for option in within]
     elif trained & {within[0].id, _frontier(within, by, dominance)[0].id}:
         by = "trained"
         within.sort(key=lambda option: (option.trained is None, option.trained or 0.0, *_rank(option)))

@@ -127,7 +127,9 @@ def stock(best: Option, searched: Option, limits: OptionLimits, proxy: str, own:
     found = f"{begin}: the best searched model's {what} is {_percent(change)}{label}"
     if change.above:
         return f"{found}{_end(best, limits)}"
-    remedy = "" if trained else " Training both would tell."
+    missing = [option for option in (searched, best) if option.trained is None and not option.trained_alone]
+    whom = "both" if len(missing) > 1 else f"{missing[0].name} too" if missing else ""
+    remedy = f" Training {whom} would tell." if whom else ""
     return f"{found}, no sure difference{_end(best, limits)}{remedy}"
 
 

@@ -45,6 +45,8 @@ class Trained(NamedTuple):
     """Whether the candidate is a search candidate measured within the limits."""
     too_short: bool
     """Whether the training is too short to rank models (`trainings.views.too_short`)."""
+    options: str = ""
+    """Options of `edgefront train submit` by which another model is trained like this one."""
     alike: bool = False
     """Whether the training is of the largest group of equal trainings (`trust.trained_of`)."""
 
@@ -74,6 +76,7 @@ def trained(session: Session, target_id: str) -> list[Trained]:
             row.training_id,
             candidate.role == CandidateRole.SEARCH and candidate.state == CandidateState.MEASURED,
             bool(row.details.get("too_short")),
+            str(row.details.get("options", "")),
         )
         for candidate, row in session.execute(query)
         if candidate.state in MEASURED_CANDIDATES

@@ -29,7 +29,7 @@ from edgefront.core.services import event_log, tasks, work
 from edgefront.core.services.event_log import Entry
 from edgefront.core.services.trainings import queries as training_queries
 from edgefront.core.services.trainings.transitions import change_state
-from edgefront.core.services.trainings.views import inherits, start_of, too_short
+from edgefront.core.services.trainings.views import alike_options, inherits, start_of, too_short
 from edgefront.core.store.database import enqueue
 from edgefront.core.store.sql import Document, lock_name
 from edgefront.core.store.tables import Training
@@ -376,6 +376,7 @@ def _store_scores(session: Session, training: Training, scores: Sequence[Reporte
                 "comparability_key": key,
                 "seed": training.seed,
                 "dataset_digest": training.dataset_digest,
+                "options": alike_options(training),
                 "too_short": bool(too_short(training)),
                 **score.details,
             },

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Sequence
 from functools import partial
 from typing import cast
@@ -163,6 +165,18 @@ def _view(
     )
     notes = [text for text in (_note(session, training), reader.read(lambda: _too_short_to_compare(training))) if text]
     return view.model_copy(update={"note": reader.note("; ".join(notes)) or ""})
+
+
+def alike_options(training: Training) -> str:
+    """Options of `edgefront train submit` by which another model is trained like this one."""
+    request, budget = training.request, training.budget or {}
+    options = {"data": training.dataset, "recipe": training.recipe_name, "start": start_of(training)}
+    options |= {name: budget.get(name) for name in ("steps", "tokens", "hours")}
+    words = [(f"--{name}", str(value)) for name, value in options.items() if value is not None]
+    for name, value in request.get("overrides", {}).items():
+        fields = {f"{name}.{part}": of for part, of in value.items()} if isinstance(value, dict) else {name: value}
+        words += [("--set", f"{path}={of if isinstance(of, str) else json.dumps(of)}") for path, of in fields.items()]
+    return shlex.join(word for pair in words for word in pair)
 
 
 def too_short(training: Training) -> int:

@@ -228,7 +228,7 @@ def _answer(answer: ReportedTarget, target: TargetView, picture: str | None) -> 
         if picture is not None:
             label = escape(f"Quality against latency of what was measured on {target.name}")
             yield f'<figure role="img" aria-label="{label}">{picture}</figure>'
-        trained = {candidate.candidate_id: candidate.perplexity for candidate in frontier.trained}
+        trained = {score.candidate_id: recommendation.trained_quality(score) for score in frontier.trained}
         baseline = "my model" if frontier.own_model else "baseline"
         best = view.recommended.id if view.recommended is not None else None
         rows = [("recommended" if point.id == best else "", point) for point in frontier.points]

@@ -19,7 +19,7 @@ from edgefront.client.show.table import Table
 from edgefront.core.architectures.formatting import architecture_in_words, model_in_words
 from edgefront.core.common.states import CandidateRole
 from edgefront.core.measurement.variants import format_of, formats_in_words
-from edgefront.core.schemas.candidates import CandidateView, Standings
+from edgefront.core.schemas.candidates import CandidateView, Standings, TrainedView
 from edgefront.core.schemas.recommendations import RecommendationView, RunnerUpView
 
 if TYPE_CHECKING:
@@ -97,10 +97,8 @@ def commands(view: RecommendationView) -> dict[str, str]:
             "cut": "edgefront inherit cut FOLDER --to part.json -o part",
             "train": f"edgefront train submit --candidate {recommended.id} --inherit --data {data} --watch",
         }
-    return {
-        "download": f"edgefront model download {recommended.id} {view.download}",
-        "train": f"edgefront train submit --candidate {recommended.id} --watch",
-    }
+    train = {"train": f"edgefront train submit {view.train} --watch"} if view.train else {}
+    return {"download": f"edgefront model download {recommended.id} {view.download}", **train}
 
 
 def recommendation_table(
@@ -109,7 +107,7 @@ def recommendation_table(
     """Returns a table of the recommended model, the stock (default) model under the same limits, and the runners-up. A
     `protocol` adds columns of runtime and number formats. Without `every`: only the main rows and columns.
     """
-    trained = {candidate.candidate_id: candidate.perplexity for candidate in view.trained}
+    trained = {score.candidate_id: trained_quality(score) for score in view.trained}
     rows = _rows(view, view.runners_up[: None if every else SHORT_RUNNERS_UP])
     return models_table(rows, view.proxy, trained, protocol, view.standings, every=every)
 
@@ -130,14 +128,14 @@ def _rows(view: RecommendationView, runners_up: Sequence[RunnerUpView]) -> list[
 def models_table(
     rows: Sequence[tuple[str, CandidateView]],
     proxy: str,
-    trained: Mapping[str, float],
+    trained: Mapping[str, str],
     protocol: MeasurementProtocol | None = None,
     standings: Standings | None = None,
     *,
     every: bool = True,
 ) -> Table:
     """Returns a table with one row per candidate; `rows` are pairs of a candidate's role and the candidate. The quality
-    is the perplexity after training (`trained`: candidate's id → perplexity), else the predicted perplexity, else the
+    is the perplexity after training (`trained`: candidate's id → `trained_quality`), else the predicted one, else the
     job's `proxy`. `standings` add how the candidates stand to the limits. Without `every`: only the main columns.
     """
     candidates = [candidate for _, candidate in rows]
@@ -158,7 +156,7 @@ def models_table(
         drop_first=("architecture", "parameters", *(("memory MB", "first token ms")[:: 1 if every else -1])),
     )
     for name, candidate in rows:
-        quality = f"{candidate.proxy:.6g}" if by_proxy else _perplexity(candidate, trained.get(candidate.id))
+        quality = f"{candidate.proxy:.6g}" if by_proxy else _perplexity(candidate, trained)
         words = (candidate.id, architecture_in_words(candidate.architecture)) if every else ()
         table.add_row(
             name,
@@ -175,15 +173,17 @@ def models_table(
     return table
 
 
-def _quality_column(candidates: Sequence[CandidateView], proxy: str, trained: Mapping[str, float]) -> tuple[bool, str]:
+def _quality_column(candidates: Sequence[CandidateView], proxy: str, trained: Mapping[str, str]) -> tuple[bool, str]:
     """Returns a pair: whether the column shows the proxy (no perplexity is known), and the column's heading."""
     if not trained and all(candidate.predicted is None for candidate in candidates):
         return True, proxy.replace("_", " ")
     return False, quality_header(candidate.predicted for candidate in candidates).removeprefix("predicted ")
 
 
-def _perplexity(candidate: CandidateView, trained: float | None) -> str:
-    """Formats a candidate's perplexity: `31.2 trained` if it was trained, else the predicted perplexity."""
-    if trained is not None:
-        return f"{trained:.4g} trained"
-    return predicted_quality(candidate.predicted)
+def _perplexity(candidate: CandidateView, trained: Mapping[str, str]) -> str:
+    return trained.get(candidate.id) or predicted_quality(candidate.predicted)
+
+
+def trained_quality(score: TrainedView) -> str:
+    """Formats a perplexity after training: `31.2 trained`, or `31.2 trained otherwise` if it ranks nothing."""
+    return f"{score.perplexity:.4g} trained{'' if score.ranks else ' otherwise'}"

@@ -16,6 +16,7 @@ from edgefront.core.common.states import CandidateRole, CandidateState
 from edgefront.core.common.validation import one_of
 from edgefront.core.measurement.figures import FIGURES
 from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.measurement.statistics import ends_ms
 from edgefront.core.schemas.candidates import GROUPS, CandidatePage, CandidateView, Group, LaunchView, PagePlace
 from edgefront.core.schemas.jobs import NO_LIMITS, Limits
 from edgefront.core.schemas.predictions import PredictedView
@@ -268,7 +269,10 @@ def candidate_view(candidate: Candidate, baseline: Baseline | None) -> Candidate
             raise InvalidInput("parents must be a list of identifiers", field="parents")
         return tuple(candidate.parents)
 
+    low, high = ends_ms(candidate.latency_ms, candidate.latency_half_width_ms)
     return CandidateView.model_construct(
+        latency_low_ms=low,
+        latency_high_ms=high,
         **{name: getattr(candidate, name) for name in _AS_STORED},
         architecture=reader.read(lambda: described(candidate.architecture)) or {},
         predicted=reader.read(lambda: _predicted(candidate.predicted)),
@@ -281,6 +285,7 @@ def candidate_view(candidate: Candidate, baseline: Baseline | None) -> Candidate
 
 
 _DERIVED = {"architecture", "predicted", "parents", "state", "versus_baseline", "reason", "model"}
+_DERIVED |= {"latency_low_ms", "latency_high_ms"}
 _AS_STORED = tuple(CandidateView.model_fields.keys() - _DERIVED)
 
 

@@ -8,6 +8,7 @@ import orjson
 from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.figures import FIGURES
+from edgefront.core.measurement.statistics import ends_ms
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
 from edgefront.core.services.jobs.answers.candidates import CandidateFilter, conditions_of, order_of, predicted_of
@@ -49,6 +50,8 @@ EXPORT_COLUMNS: tuple[tuple[str, str], ...] = (
     ("predicted_memory_low_bytes", "lower end of the 95 % interval of the predicted peak memory, bytes"),
     ("predicted_memory_high_bytes", "upper end of the 95 % interval of the predicted peak memory, bytes"),
     *((name, figure.meaning) for name, figure in FIGURES.items()),
+    ("latency_low_ms", "lower end of the 95 % interval of the latency, ms"),
+    ("latency_high_ms", "upper end of the 95 % interval of the latency, ms"),
     ("launches", "number of measured launches"),
     ("marked", "whether a launch was measured under conditions out of the ordinary, or after the anchor moved"),
     ("on_frontier", "whether no other candidate of the target dominates this one"),
@@ -66,6 +69,7 @@ EXPORT_COLUMNS: tuple[tuple[str, str], ...] = (
     ("measured_at", "when the candidate was last measured, UTC"),
 )
 """Name and meaning (with the unit) of each column of the CSV and Parquet export, in order."""
+_ENDS = ("latency_low_ms", "latency_high_ms")
 VERSUS = {"latency_ms": "baseline_latency_ms", "memory_bytes": "baseline_memory_bytes"}
 """Field of `Versus` → name of the export column, for fields with a column of another name."""
 PREDICTED = {name: name.removeprefix("predicted_") for name, _ in EXPORT_COLUMNS if name.startswith("predicted_")}
@@ -94,6 +98,7 @@ def export_rows(
             row |= {name: predicted.get(field) for name, field in PREDICTED.items()}
             row["predicted_label"] = label_of(predicted) or None
             row |= {
+                **dict(zip(_ENDS, ends_ms(candidate.latency_ms, candidate.latency_half_width_ms), strict=True)),
                 "target": targets[candidate.target_id],
                 "parents": " ".join(candidate.parents),
                 "genome": orjson.dumps(candidate.genome).decode() if candidate.genome else None,

@@ -14,6 +14,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from edgefront.core.common.states import CandidateRole
 from edgefront.core.measurement.figures import CHARTED
+from edgefront.core.measurement.statistics import ends_ms
 from edgefront.core.schemas.candidates import GROUPS, Group
 from edgefront.core.schemas.points import Axis, encode
 from edgefront.core.services.access.keys import Principal
@@ -191,6 +192,8 @@ _OF_PREDICTION = ("perplexity", "perplexity_low", "perplexity_high")
 def _columns(points: Sequence[MeasuredPoint]) -> dict[str, NDArray[np.generic]]:
     predicted = [predicted_of(point.predicted) for point in points]
     columns = {name: _floats([getattr(point, name) for point in points]) for name in _PLOTTED}
+    ends = [ends_ms(point.latency_ms, point.latency_half_width_ms) for point in points]
+    columns |= {f"latency_{name}_ms": _floats([pair[at] for pair in ends]) for at, name in enumerate(("low", "high"))}
     columns |= {name: _floats([expected.get(name) for expected in predicted]) for name in _OF_PREDICTION}
     places = {name: place for place, name in enumerate(GROUPS)}
     groups = [places[group_of(point.role, point.state, point.on_frontier)] for point in points]

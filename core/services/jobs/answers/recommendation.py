@@ -90,6 +90,8 @@ class RecommendationInputs(MeasuredModels):
     """Facts of the target's devices."""
     datasets: frozenset[str]
     """Data sets that models of the target were trained on."""
+    alike: str
+    """Options of `edgefront train submit` for the training of the models that are trained alike; empty without one."""
     trainers: tuple[str, ...]
     """Names of training workers with a known speed; empty if the scaling law supports no training budget."""
 
@@ -169,8 +171,14 @@ class RecommendationInputs(MeasuredModels):
                 if option is not None
             },
             download=_download(self.protocol, view(chosen.best)),
+            train=self._train([candidate for candidate in shown if candidate is not None and chosen.best is not None]),
             trained=tuple(score for score in self.trained if score.candidate_id in ids),
         )
+
+    def _train(self, shown: Sequence[CandidateView]) -> str:
+        trained = {score.candidate_id for score in self.trained if score.ranks}
+        left = next((candidate.id for candidate in shown if candidate.id not in trained), None)
+        return "" if left is None else f"--candidate {left} {self.alike}".strip()
 
     def _training(self) -> TrainingBudgetView | None:
         if self.law is None or self.own_law is None or not self.law.train_budget:
@@ -331,6 +339,7 @@ def inputs_within(
         candidates=tuple(candidate_view(candidate, baseline) for candidate in candidates),
         trained=trained_views(trained),
         reached=reached,
+        alike=next((score.options for score in trained if score.training_id in ranking), ""),
         datasets=frozenset(score.data for score in trained),
         law=law,
         own_law=own_law,

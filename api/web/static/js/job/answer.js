@@ -1,7 +1,7 @@
 // The answer on a job's page: the recommended model beside the stock model within the same limits, and what others trade.
 
 import { byId, element, fillRows, setText } from "../shared/dom.js";
-import { figure, latency, megabytes, whole } from "../shared/format.js";
+import { latency, megabytes, whole } from "../shared/format.js";
 import { markOf } from "../shared/mark.js";
 import { labelledTitle, perplexityLabel, perplexityWithInterval } from "../shared/perplexity.js";
 import { withRoot } from "../shared/root.js";
@@ -62,7 +62,7 @@ export class Answer {
     this.#showFiles(modelLinks(candidate, protocol), view.download);
     byId("answer-page").href = withRoot(candidateAddress(recommended));
     setText(byId("answer-commands"), [
-      `edgefront model download ${recommended.id} ${view.download}`, `edgefront train submit --candidate ${recommended.id} --watch`,
+      `edgefront model download ${recommended.id} ${view.download}`, ...(view.train ? [`edgefront train submit ${view.train} --watch`] : []),
     ].join("\n"));
   }
 
@@ -94,7 +94,7 @@ export class Answer {
 
   #perplexity({ id, predicted }) {
     const trained = this.view.trained.find((each) => each.candidate_id === id);
-    if (trained && (this.view.by === "trained" || !predicted?.perplexity)) return `${figure(trained.perplexity)} trained`;
+    if (trained) return `${Number(trained.perplexity.toPrecision(4))} trained${trained.ranks ? "" : " otherwise"}`;
     return perplexityWithInterval(predicted);
   }
 

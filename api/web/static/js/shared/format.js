@@ -42,17 +42,19 @@ export const percent = known((value) => `${formats[0].format(100 * value)} %`);
 
 const WIDE = 0.4; // Half-width on the logarithm above which ± would mislead.
 
-/** A median with its half-width, both to the half-width's second digit; of a wide interval the ends. */
-export function latency(value, halfWidth) {
-  if (value === null || value === undefined || !halfWidth) return milliseconds(value);
-  const spread = Math.asinh(halfWidth / value);
+/** A median with half of its interval on the logarithm, as on a terminal: "31.2 ± 0.9", or by the ends of a wide one: "96 (63 to 150)". */
+export function withInterval(value, spread) {
   if (spread > WIDE) {
-    const [middle, low, high] = [0, -spread, spread].map((end) => figure(value * Math.exp(end)));
-    return `${middle} (${low} to ${high}) ms`;
+    const [middle, low, high] = [0, -spread, spread].map((end) => String(Number((value * Math.exp(end)).toPrecision(2))));
+    return `${middle} (${low} to ${high})`;
   }
-  const digits = Math.min(Math.max(1 - Math.floor(Math.log10(halfWidth)), 0), 3);
-  return `${formats[digits].format(value)} ± ${formats[digits].format(halfWidth)} ms`;
+  const halfWidth = value * Math.sinh(spread);
+  const exponent = Math.floor(Math.log10(halfWidth)); // to the first digit of the half-width, the second of 1 and 2
+  const digits = Math.min(Math.max((halfWidth / 10 ** exponent < 2.95 ? 1 : 0) - exponent, 0), 3);
+  return `${formats[digits].format(value)} ± ${formats[digits].format(halfWidth)}`;
 }
+
+export const latency = (value, halfWidth) => (value == null || !halfWidth ? milliseconds(value) : `${withInterval(value, Math.asinh(halfWidth / value))} ms`);
 
 export const duration = known((seconds) => {
   if (seconds < 60) return `${Math.max(1, Math.round(seconds))} s`;

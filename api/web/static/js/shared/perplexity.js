@@ -1,6 +1,6 @@
 // A predicted perplexity as people read it, or its ratio to a named model's where the law knows no perplexity of the data.
 
-import { MISSING } from "./format.js";
+import { MISSING, withInterval } from "./format.js";
 
 /** "31.2", or "0.83×" of a ratio; `predicted` is a PredictedView or null. */
 export function perplexityText(predicted) {
@@ -8,12 +8,13 @@ export function perplexityText(predicted) {
   return predicted.relative_to ? `${predicted.perplexity.toFixed(2)}×` : predicted.perplexity.toFixed(1);
 }
 
-/** The same with its interval: "31.2 ± 0.9", or "0.83× (0.72–0.95)"; with a `*` where it is extrapolated. */
+/** The same with its interval: "31.2 ± 0.9", "96 (63 to 150)" of a wide one, or "0.83× (0.72–0.95)"; with a `*` where it is extrapolated. */
 export function perplexityWithInterval(predicted) {
   const { perplexity_low: low, perplexity_high: high, relative_to: isRatio, extrapolated } = predicted ?? {};
-  const ofRatio = () => ` (${low.toFixed(2)}–${high.toFixed(2)})`;
-  const interval = low == null || high == null ? "" : isRatio ? ofRatio() : ` ± ${((high - low) / 2).toFixed(1)}`;
-  return `${perplexityText(predicted)}${interval}${extrapolated ? "*" : ""}`;
+  const mark = extrapolated ? "*" : "";
+  if (low == null || high == null) return `${perplexityText(predicted)}${mark}`;
+  if (isRatio) return `${perplexityText(predicted)} (${low.toFixed(2)}–${high.toFixed(2)})${mark}`;
+  return `${withInterval(predicted.perplexity, Math.log(high / low) / 2)}${mark}`;
 }
 
 /** "31.2 (30.3 to 32.1)", the ends of the interval in words. */
