@@ -117,6 +117,13 @@ class ParSupernet(Algorithm):
         self._kinds = space.gene("kind").values
 
     @property
+    def note(self) -> str:
+        steps = f"{self.settings.steps:,}" if self.settings.steps else f"recipe {self.settings.recipe}'s"
+        return (
+            f"The training of the supernet is not in the time: {steps} steps for each of {self.settings.seeds} seeds."
+        )
+
+    @property
     def generations(self) -> int | None:
         return self._first + 1
 

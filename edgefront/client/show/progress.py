@@ -12,6 +12,7 @@ from edgefront.client.show.table import Table
 from edgefront.core.common.states import ENDED_JOBS, Goal, TargetState
 from edgefront.core.common.units import MB, MIB
 from edgefront.core.schemas.jobs import JobView
+from edgefront.core.search.pareto.options import Estimate
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -129,10 +130,9 @@ _SOURCES = {
 
 def show_estimate(out: Console, err: Console, estimate: JobEstimate) -> None:
     """Prints the estimate's targets and totals to `out`, and its refusals and notes to `err`."""
-    numbers = ("baselines", "candidates", "refinements", "launches", "s/launch", "time", "at most")
-    table = Table(
-        "target", *numbers, right=numbers, drop_first=("baselines", "refinements", "s/launch", "candidates", "at most")
-    )
+    numbers = ("baseline launches", "candidates", "refinements", "launches", "s/launch", "time", "at most")
+    drop_first = ("baseline launches", "refinements", "s/launch", "candidates", "at most")
+    table = Table("target", *numbers, right=numbers, drop_first=drop_first)
     for target in estimate.targets:
         table.add_row(
             target.name,
@@ -170,7 +170,9 @@ def show_estimate(out: Console, err: Console, estimate: JobEstimate) -> None:
 def _stock_predictions(target: TargetEstimate, model: str) -> str:
     """Describes predicted latency and memory of the stock (default) models on a target, as a guide for limits."""
     predictions = [
-        f"{model.latency_ms:.3g} ms and {model.memory_bytes / MB:.3g} MB with {model.name}" for model in target.stock
+        f"{Estimate.between(each.latency_ms, each.latency_low_ms, each.latency_high_ms)} ms and "
+        f"{each.memory_bytes / MB:.3g} MB with {each.name}"
+        for each in target.stock
     ]
     return f"{model} is predicted at {', at '.join(predictions)}." if predictions else ""
 

@@ -31,7 +31,7 @@ _LINE_INTERVAL_S = 5.0
 
 def trainings_table(trainings: Iterable[TrainingView]) -> Table:
     """Returns a table with one row per training, with the training's progress, scores and measurements."""
-    numbers = ("parameters", "step", "loss", "perplexity", "latency ms", "memory MB", "left")
+    numbers = ("parameters", "step", "training loss", "perplexity", "latency ms", "memory MB", "left")
     return Table.of(
         trainings,
         {
@@ -40,8 +40,8 @@ def trainings_table(trainings: Iterable[TrainingView]) -> Table:
             "state": lambda item: item.state,
             "parameters": lambda item: NONE if item.decoder_parameters is None else millions(item.decoder_parameters),
             "step": _steps,
-            "loss": lambda item: _number(item.last_metric.loss if item.last_metric else None),
-            "perplexity": lambda item: _number(best_perplexity(item)),
+            "training loss": lambda item: _number(item.last_metric.loss if item.last_metric else None),
+            "perplexity": lambda item: " ".join(reversed(best_perplexity(item))) or NONE,
             "latency ms": lambda item: milliseconds(item.measured.latency_ms if item.measured else None),
             "memory MB": lambda item: megabytes(item.measured.memory_bytes if item.measured else None),
             "left": lambda item: "" if item.seconds_left is None else duration(item.seconds_left),
@@ -49,7 +49,7 @@ def trainings_table(trainings: Iterable[TrainingView]) -> Table:
         },
         right=numbers,
         wrap=("note",),
-        drop_first=("parameters", "memory MB", "latency ms", "loss", "left", "note", "perplexity"),
+        drop_first=("parameters", "memory MB", "latency ms", "training loss", "left", "note", "perplexity"),
     )
 
 
@@ -72,7 +72,7 @@ def facts(item: TrainingView) -> dict[str, str]:
         "checkpoint": None if item.checkpoint is None else f"step {item.checkpoint}",
         "trained": f"{item.tokens:,} tokens in {duration(item.seconds)}" if item.tokens else None,
         "left": duration(item.seconds_left) if item.seconds_left is not None else None,
-        "loss": None if last.loss is None else _number(last.loss),
+        "training loss": None if last.loss is None else _number(last.loss),
         "tokens/s": None if last.tokens_per_s is None else f"{last.tokens_per_s:,.0f}",
         "scores": "; ".join(f"{each.split} {each.metric} {_number(each.value)}" for each in item.evaluations),
         "measured": _measured(item),
@@ -84,13 +84,14 @@ def facts(item: TrainingView) -> dict[str, str]:
     return {name: value for name, value in values.items() if value}
 
 
-def best_perplexity(item: TrainingView) -> float | None:
-    """Returns a training's held-out perplexity from the final evaluation, else from the latest validation."""
-    for split in ("test", "valid"):
-        for score in item.evaluations:
-            if (score.split, score.metric) == (split, "perplexity"):
-                return score.value
-    return item.last_metric.valid_perplexity if item.last_metric else None
+def best_perplexity(item: TrainingView) -> tuple[str, ...]:
+    """Returns the split and a training's perplexity on it, from the final evaluation, else from the latest validation;
+    empty without a perplexity.
+    """
+    found = {score.split: score.value for score in item.evaluations if score.metric == "perplexity"}
+    latest = item.last_metric.valid_perplexity if item.last_metric else None
+    known = {"test": found.get("test"), "validation": found.get("valid", latest)}
+    return next(((split, _number(value)) for split, value in known.items() if value is not None), ())
 
 
 def watch(read: Callable[[str], TrainingView], ids: Sequence[str], console: Console) -> list[TrainingView]:
@@ -130,10 +131,10 @@ def progress_line(item: TrainingView) -> str:
     if item.steps:
         parts.append(f"step {_steps(item)}")
     if item.last_metric is not None and item.last_metric.loss is not None:
-        parts.append(f"loss {_number(item.last_metric.loss)}")
+        parts.append(f"training loss {_number(item.last_metric.loss)}")
     perplexity = best_perplexity(item)
-    if perplexity is not None:
-        parts.append(f"perplexity {_number(perplexity)}")
+    if perplexity:
+        parts.append("{} perplexity {}".format(*perplexity))
     if item.seconds_left is not None and item.state not in ENDED_TRAININGS:
         parts.append(f"about {duration(item.seconds_left)} left")
     if item.state == TrainingState.DONE and item.measured is not None and item.measured.latency_ms is not None:
