@@ -10,6 +10,8 @@ from playwright.sync_api import BrowserContext, expect
 from simulated_agent import RemoteAgent
 from watched_page import Watch
 
+from edgefront.client.show.frontier_table import predicted_quality
+from edgefront.core.schemas.predictions import PredictedView
 from edgefront.embedded.service import EmbeddedService
 
 OWN_SERVICE = True
@@ -17,6 +19,11 @@ OWN_SERVICE = True
 
 def recommendation(api: httpx.Client, job: dict[str, Any], **query: float) -> dict[str, Any]:
     return dict(api.get(f"/v1/jobs/{job['id']}/recommendation", params=query).raise_for_status().json())
+
+
+def on_a_terminal(answer: dict[str, Any]) -> str:
+    """The predicted perplexity of the recommended model, as a terminal shows it."""
+    return predicted_quality(PredictedView.model_validate(answer["recommended"]["predicted"]))
 
 
 def test_another_budget_is_answered_at_once_and_the_address_holds_it(
@@ -35,7 +42,7 @@ def test_another_budget_is_answered_at_once_and_the_address_holds_it(
     expect(seen.page.locator("#candidates th.predicted")).to_have_text(f"Predicted perplexity ({label})")
     seen.until("document.getElementById('chart').layout?.yaxis.title.text", f"predicted perplexity<br>{label}")
     best = seen.page.locator("#answer-table tbody tr").first
-    expect(best).to_contain_text(f"{other['recommended']['predicted']['perplexity']:.1f} ±")
+    expect(best).to_contain_text(on_a_terminal(other))
     seen.until("location.search", "?train_tokens=100000000000")
     seen.page.reload()
     expect(budget.locator("option:checked")).to_have_text("100 billion tokens")
@@ -60,7 +67,7 @@ def test_hours_on_a_worker_are_offered_and_answered(
         f"/v1/jobs/{by_tokens['id']}/recommendation", params={"train_hours": 6, "trainer": "gpu-box"}
     ).json()
     best = seen.page.locator("#answer-table tbody tr").first
-    expect(best).to_contain_text(f"{other['recommended']['predicted']['perplexity']:.1f} ±")
+    expect(best).to_contain_text(on_a_terminal(other))
     seen.page.goto(f"/jobs/{by_tokens['id']}?train_hours=6&trainer=gone")
     seen.forgive(422)
     expect(seen.page.locator("#answer-hint")).to_contain_text("on 10 billion tokens")  # the job's own
