@@ -140,6 +140,8 @@ def test_where_nothing_fits_a_button_moves_the_limit(
     limit.fill("-1")
     expect(seen.page.locator("#limits-problem")).to_have_text("A limit is a number above 0, in ms.")
     expect(limit).to_have_attribute("aria-invalid", "true")
+    seen.page.goto(f"/jobs/{predicted['id']}?max_memory_mb=-5")
+    expect(seen.page.locator("#limits-problem")).to_have_text("A limit is a number above 0, in MB.")
 
 
 def test_each_target_keeps_its_limits(

@@ -290,7 +290,10 @@ def test_the_best_published_model_from_the_page_alone(
     expect(page.locator("#embedding-free")).to_be_hidden()
     expect(page.locator("#mode")).to_have_value("generate")
     expect(page.locator("#runtimes")).to_have_value("onnxruntime")
-    page.get_by_label("Score that stands for quality").select_option("obsscaling_base:HellaSwag")
+    score = page.get_by_label("Score that stands for quality")
+    score.select_option("obsscaling_base:HellaSwag")
+    texts = score.locator("option").all_text_contents()
+    assert len(set(texts)) == len(texts)  # a name of several tables has its table
     page.get_by_label("Peak memory at most (MB)").fill("6000")
     page.get_by_label("Licence").fill("gpl-3.0")
     expect(page.locator("#licence-problem")).to_contain_text("none of the")
@@ -303,7 +306,7 @@ def test_the_best_published_model_from_the_page_alone(
     expect(page.locator("#estimate-says")).to_contain_text("On 2 combinations of runtime and format.")
     job = start(page, api)
     assert job["request"]["space"]["published"]["licence"] == "mit"
-    assert [target["protocol"]["weights"] for target in job["targets"]] == ["full", "int8"]
+    assert sorted(target["protocol"]["weights"] for target in job["targets"]) == ["full", "int8"]
     agent.finish(api, job["id"])
     view = api.get(f"/v1/jobs/{job['id']}/choices").raise_for_status().json()
     best = view["recommended"]

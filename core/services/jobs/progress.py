@@ -54,11 +54,6 @@ def planned(request: JobRequest | None, target: Target) -> int | None:
     return sizes.baselines + sizes.candidates
 
 
-def refinement_budget(request: JobRequest, target: Target, baselines: int) -> int:
-    """Returns the maximum number of refinement launches of a target: a share of the number of searched candidates."""
-    return int(request.budget.refinement * max(0, target.candidates - baselines))
-
-
 def seconds_left(
     job: Job,
     request: JobRequest | None,

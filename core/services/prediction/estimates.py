@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -293,20 +294,29 @@ def _overhead_s(past: Sequence[Row[Any]], architectures: Sequence[Architecture])
     launch, and for larger models the seconds a parameter of the launch with the fewest.
     """
     seconds = [max(0.0, launch.result["wall_s"] - launch.result["measuring_s"]) for launch in past]
-    sizes = Shapes.of([Architecture.model_validate(launch.architecture) for launch in past]).total_parameters
+    known = [_architecture(launch) for launch in past]
+    sizes = Shapes.of([architecture for architecture in known if architecture is not None]).total_parameters
+    if len(sizes) < len(past):
+        return float(median(seconds))
     further = float(np.mean(Shapes.of(architectures).total_parameters) - np.median(sizes))
     return float(median(seconds) + max(0.0, further) * np.min(seconds / sizes))
+
+
+def _architecture(launch: Row[Any]) -> Architecture | None:
+    """Returns the launched model; None if it is stored in a form that this release cannot read."""
+    with suppress(EdgefrontError):
+        return Architecture.model_validate(launch.architecture)
+    return None
 
 
 def _flops_per_ms(past: Sequence[Row[Any]]) -> float | None:
     """Median speed of past launches, FLOPs per ms; None if this release can read none of the stored launches."""
     speeds = []
     for launch in past:
-        try:
-            architecture = Architecture.model_validate(launch.architecture)
-            speeds.append(protocol_costs(architecture, PROTOCOL.read(launch.protocol)).flops / launch.latency_ms)
-        except EdgefrontError:  # stored in a form that this release cannot read
-            continue
+        architecture = _architecture(launch)
+        with suppress(EdgefrontError):
+            if architecture is not None:
+                speeds.append(protocol_costs(architecture, PROTOCOL.read(launch.protocol)).flops / launch.latency_ms)
     return median(speeds) if speeds else None
 
 

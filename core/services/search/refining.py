@@ -156,13 +156,18 @@ def optimism(protocol: MeasurementProtocol, variance: LaunchVariance) -> dict[in
 
 
 def _left(session: Session, target: Target) -> int:
-    """Remaining budget of further launches; 0 if the job has one answer over all targets, found on another target."""
+    """Remaining budget of further launches, a share of the searched candidates; 0 if the job has one answer over all
+    targets, found on another target.
+    """
     request = JOB_REQUEST.read(session.get_one(Job, target.job_id).request)
     if has_one_answer(request) and target_ahead(session, target) is not None:
         return 0
-    budget = progress.refinement_budget(request, target, candidate_queries.baseline_count(session, target.id))
-    least = progress.RESERVED if request.budget.refinement and request.goal == Goal.BEST_WITHIN_LIMITS else 0
-    return max(least, budget) - target.refinements
+    share, searched = (
+        request.budget.refinement,
+        target.candidates - candidate_queries.baseline_count(session, target.id),
+    )
+    least = progress.RESERVED if share and request.goal == Goal.BEST_WITHIN_LIMITS else 0
+    return max(least, int(share * max(0, searched))) - target.refinements
 
 
 def _refinable(

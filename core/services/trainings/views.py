@@ -183,7 +183,7 @@ def too_short(training: Training) -> int:
     """Tokens of a training from random weights that reads fewer tokens than the model has parameters; else 0. Such a
     training ranks no models and teaches no scaling law.
     """
-    recipe = training.recipe or {}
+    recipe = training.recipe if isinstance(training.recipe, dict) else {}
     tokens: int = training.steps * recipe.get("rows", 0) * recipe.get("segment", 0)
     return tokens if start_of(training) is None and tokens < (training.decoder_parameters or 0) else 0
 

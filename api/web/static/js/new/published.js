@@ -71,9 +71,12 @@ export class Published {
         for (const name of Object.keys(values)) counts.set(`${table}:${name}`, (counts.get(`${table}:${name}`) ?? 0) + 1);
       }
     }
+    const nameOf = (key) => key.slice(key.indexOf(":") + 1);
+    const isRepeated = (name) => [...counts.keys()].filter((key) => nameOf(key) === name).length > 1;
+    const titleOf = (id, key) => `${nameOf(key)}${isRepeated(nameOf(key)) ? ` of ${id}` : ""} (${counts.get(key)})`;
     const groups = tables.map(({ id, protocol }) => element("optgroup", { label: `${id}: ${protocol}`.slice(0, 120) },
-      ...[...counts].filter(([name]) => name.startsWith(`${id}:`) && !name.endsWith(":ppl"))
-        .map(([name, models_]) => element("option", { value: name, text: `${name.slice(id.length + 1)} (${models_})` }))));
+      ...[...counts.keys()].filter((key) => key.startsWith(`${id}:`) && !key.endsWith(":ppl")).toSorted((one, other) => counts.get(other) - counts.get(one))
+        .map((key) => element("option", { value: key, text: titleOf(id, key) }))));
     byId("score").replaceChildren(...groups.filter((group) => group.children.length));
     byId("score").value = firstScore();
     byId("licences").replaceChildren(...[...new Set(["permissive", ...models.map(({ licence }) => licence).filter(Boolean)])].map((value) => element("option", { value })));
