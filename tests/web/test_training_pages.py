@@ -275,7 +275,8 @@ def test_a_selected_candidate_is_trained_and_its_perplexity_is_shown(
     for name, (unit, expected) in figures.items():
         figure = seen.page.locator(f"#{name}")
         expect(figure).to_have_text(re.compile(f" {unit}$"))
-        assert float(figure.inner_text().removesuffix(f" {unit}")) == pytest.approx(expected, rel=0.01)
+        assert float(figure.inner_text().split()[0].replace(",", "")) == pytest.approx(expected, rel=0.01)
+    expect(seen.page.locator("#latency")).to_contain_text(re.compile(r" ± | to "))
     seen.page.get_by_role("link", name="job", exact=True).click()
     seen.page.wait_for_url(f"{seen.origin}/jobs/{finished['id']}#target=*")
     api.delete(f"/v1/trainings/{made['id']}").raise_for_status()
