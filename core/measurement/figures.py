@@ -136,7 +136,7 @@ class Figures(BaseModel):
         ),
     ] = None
     first_token_half_width_ms: Annotated[
-        float | None, Figure("half of its 95 % interval, ms", None, of_generations=True)
+        float | None, Figure("half of its 95 % interval, ms", None, charted=True, of_generations=True)
     ] = None
     token_ms: Annotated[
         float | None,
@@ -147,9 +147,9 @@ class Figures(BaseModel):
             of_generations=True,
         ),
     ] = None
-    token_half_width_ms: Annotated[float | None, Figure("half of its 95 % interval, ms", None, of_generations=True)] = (
-        None
-    )
+    token_half_width_ms: Annotated[
+        float | None, Figure("half of its 95 % interval, ms", None, charted=True, of_generations=True)
+    ] = None
     total_ms: Annotated[
         float | None,
         Figure(

@@ -139,6 +139,8 @@ class ChoiceView(View):
     bits: int
     """Bits per weight, without the scales of blocks."""
     kv_cache: KvCache | None
+    get: str
+    """Command that downloads the published file and checks it in this format."""
     format_loss: str
     """Published quality loss of this format for this model, or `unknown`."""
     target_id: Identifier

@@ -341,7 +341,7 @@ def test_a_few_words_for_a_list() -> None:
         "5 layers × 320, 40.0 ± 0.4 ms, perplexity 33.9"
     )
     slow = [option("slow", 30.0, 99.0)]
-    assert recommend(slow, LIMITS, "quality_law").short == "beyond 50 ms and 300 MB: all that was measured"
+    assert recommend(slow, LIMITS, "quality_law").short == "not within 50 ms and 300 MB: all that was measured"
     nothing = recommend([], LIMITS, "quality_law")
     assert (nothing.short, nothing.sentence) == ("", "Nothing has been measured yet.")
 

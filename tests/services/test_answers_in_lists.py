@@ -50,7 +50,7 @@ def test_an_answer_is_that_of_the_recommendation_and_follows_what_it_is_made_of(
     job = service.finish(agent, asked())
     service.finish(agent, asked(8, latency_ms=1e-4))
     first = agree(service)
-    assert first[0] == "beyond 0.0001 ms: all that was measured"
+    assert first[0] == "not within 0.0001 ms: all that was measured"
     assert " ms" in first[1]
     view = service.recommended(job)
     models = [view.recommended, *(runner_up.candidate for runner_up in view.runners_up)]

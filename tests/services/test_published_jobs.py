@@ -112,7 +112,7 @@ def test_the_highest_score_within_limits_over_all_formats(service: Service, boar
     assert len(told) == len(job.targets) - 1
     limits = "1500 MB and 40 ms a further token"
     assert all(
-        re.match(f"(within {limits}, but not better|beyond {limits}): \\d+ models?$|nothing was measured: no", why)
+        re.match(f"(within {limits}, but not better|not within {limits}): \\d+ models?$|nothing was measured: no", why)
         for why in told.values()
     )
     (command,) = view.commands

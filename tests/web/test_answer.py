@@ -37,7 +37,7 @@ def test_the_recommended_model_is_marked_in_box_chart_and_table(
     names = ["Recommended", *(["Baseline"] if view["baseline"]["id"] != best["id"] else []), *["Runner-up"] * 3]
     expect(rows.locator("th")).to_have_text(names)
     low, high = best["predicted"]["perplexity_low"], best["predicted"]["perplexity_high"]
-    expect(rows.first).to_contain_text(f"{best['predicted']['perplexity']:.2f}× ({low:.2f}–{high:.2f})")
+    expect(rows.first).to_contain_text(f"{best['predicted']['perplexity']:.2f}× ({low:.2f} to {high:.2f})")
     expect(rows.last).to_contain_text(view["runners_up"][-1]["trade"])
     expect(seen.page.locator("#answer-hint")).to_contain_text("your own data")
     seen.until(MARKED, best["id"])
@@ -85,7 +85,7 @@ def test_the_first_screen_holds_the_answer_its_limits_the_chart_and_what_to_do_n
 def test_nothing_that_explains_an_answer_is_said_twice(
     watch: Watch, member: BrowserContext, by_tokens: dict[str, Any], api: httpx.Client
 ) -> None:
-    note = recommendation(api, by_tokens)["note"]
+    note = recommendation(api, by_tokens)["note"].replace("`", "")
     assert "No training data of the scaling law" in note
     assert "No training data of the scaling law" in by_tokens["proxy_trust"]["sentence"]
     seen = watch(member, f"/jobs/{by_tokens['id']}")
@@ -256,6 +256,22 @@ def test_the_answer_is_copied_printed_and_saved_as_a_picture(
     seen.until("window.folded", 0)
     seen.until("document.getElementById('why').open", False)
     allowed.close()
+
+
+def test_an_answer_to_other_limits_is_named_while_the_service_is_away(
+    watch: Watch, member: BrowserContext, predicted: dict[str, Any], api: httpx.Client
+) -> None:
+    seen = watch(member, f"/jobs/{predicted['id']}")
+    seen.until(MARKED, recommendation(api, predicted)["recommended"]["id"])
+    limit = latency_of(api, predicted, quickest=False)
+    seen.page.locator("#latency-limit").fill(f"{limit:g}")
+    expect(seen.page.locator("#answer-sentence")).to_contain_text("Within")
+    seen.page.route("**/recommendation?*", lambda route: route.abort())
+    seen.page.locator("#latency-limit").fill("1000000")
+    expect(seen.page.locator("#stale")).to_have_text(f"The service cannot be reached; this answer is for {limit:g} ms.")
+    seen.page.unroute("**/recommendation?*")
+    expect(seen.page.locator("#stale")).to_be_hidden()
+    seen.complaints.clear()
 
 
 RISES = """(() => {

@@ -86,7 +86,7 @@ def test_what_is_marked_or_cannot_be_true_says_so(
     sign.scroll_into_view_if_needed()
     seen = watch(member, f"/jobs/{predicted['id']}/candidates/{point['id']}")
     expect(seen.page.locator("#figures .mark")).to_have_count(1)
-    row = seen.page.locator("#launches tbody tr", has_text="check, implausible")
+    row = seen.page.locator("#launches tbody tr", has_text="check of a launch, implausible")
     expect(row).to_contain_text(reason)
     expect(row.locator("svg")).to_have_count(0)
     least = min(honest["result"]["latency"]["samples_ms"] + honest["result"]["latency"]["warmup_ms"])

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 from watched_page import EYE, POINTS, Watch, WatchedPage
+
+from edgefront.api.web.pages import own_address
+from edgefront.core.measurement.statistics import standing
 
 ROWS = "document.querySelectorAll('#candidates tbody tr').length"
 
@@ -40,6 +44,21 @@ def test_chart_is_really_drawn_and_turns_by_mouse_and_keyboard(
     chart.focus()
     seen.page.keyboard.press("0")
     seen.until(EYE, start)
+
+
+STANDS = """async ([path, cases]) => {
+  const { isBeyond } = await import(path);
+  return cases.map(([token_ms, token_half_width_ms, limit]) =>
+    isBeyond({ token_ms, token_half_width_ms, memory_bytes: 1 }, { token_ms: limit }));
+}"""
+
+
+def test_the_chart_calls_beyond_the_limits_what_the_answers_do(watch: Watch, member: BrowserContext) -> None:
+    cases = [(61.4, 28.7, 60.0), (46.5, 16.1, 40.0), (69.3, 3.3, 60.0), (24.5, 1.9, 40.0), (60.0, 0.0, 60.0)]
+    seen = watch(member, "/trainings")
+    beyond = seen.page.evaluate(STANDS, [own_address("js/job/flat.js"), cases])
+    rule = [standing(value, math.asinh(half / value), limit) == "beyond" for value, half, limit in cases]
+    assert beyond == rule == [False, False, True, False, False]
 
 
 def test_the_wheel_scrolls_the_page_until_the_chart_has_the_focus(

@@ -115,12 +115,12 @@ def test_a_device_at_work(
     page = seen.page
     rows = page.locator("#held tbody tr")
     expect(rows).to_have_count(2)
-    expect(rows.first).to_contain_text("first, started")
-    expect(rows.nth(1)).to_contain_text("first, next")
+    expect(rows.first).to_contain_text("first launch, started")
+    expect(rows.nth(1)).to_contain_text("first launch, not started yet")
     expect(rows.first.get_by_role("link", name="something to do")).to_have_attribute("href", f"/jobs/{job['id']}")
     waiting = api.get(f"/v1/devices/{agent.name}/work").json()["waiting"]
     assert figures(page) | {"Last seen": ""} == {
-        "Last seen": "", "Launches held": "2", "Waiting for it": str(waiting), "Waiting for its class": "0",
+        "Last seen": "", "Launches held": "2", "Waiting for it": str(waiting), "Waiting for its device class": "0",
         "Measuring share": figures(page)["Measuring share"],
     }  # fmt: skip
     page.get_by_text("Queue", exact=True).click()

@@ -279,6 +279,9 @@ def test_the_cache_of_llama_cpp_is_chosen_where_it_is_measured(
     other.close()
 
 
+MARKED = "document.getElementById('chart').data?.find((trace) => trace.uid === 'recommended')?.customdata[0] ?? null"
+
+
 def test_the_best_published_model_from_the_page_alone(
     watch: Watch, member: BrowserContext, agent: RemoteAgent, api: httpx.Client
 ) -> None:
@@ -320,6 +323,16 @@ def test_the_best_published_model_from_the_page_alone(
     expect(page.locator("#chart .ytitle")).to_have_text("HellaSwag")
     expect(page.locator("#choices-commands")).to_contain_text(f"edgefront model get {best['model']}")
     expect(page.locator("#choices-unscored-title")).to_contain_text("Without this score")
+    command = page.locator("#choices-commands").text_content()
+    expect(page.locator("#choices-get").get_by_role("button", name="Copy")).to_be_visible()
+    for target in job["targets"]:  # marked where it was measured, and nowhere else
+        page.locator(f"#tab-{target['id']}").click()
+        seen.until(MARKED, best["candidate"]["id"] if target["id"] == best["target_id"] else None)
+    page.locator("#choices-table tr.recommended").get_by_role("link").click()
+    expect(page.locator("h1")).to_have_text(best["model"])
+    expect(page.locator("#get-command")).to_have_text(command or "")
+    expect(page.locator("#figures")).to_contain_text(f"HellaSwag{best['score']}Licence{best['licence']}")
+    expect(page.locator("#downloads, #trainings, #no-trainings, #lineage").locator("visible=true")).to_have_count(0)
     copy = watch(member, f"/new?from={job['id']}")
     expect(copy.page.locator("#begin")).to_have_value("published")
     expect(copy.page.locator("#score")).to_have_value("obsscaling_base:HellaSwag")

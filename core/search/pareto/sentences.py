@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgefront.core.common.units import MB, plain, rounded
+from edgefront.core.common.units import plain, rounded
 from edgefront.core.search.pareto.options import (
     NAMES,
     TIMES,
@@ -81,9 +81,9 @@ def short(best: Option, baseline: Option | None, own: bool, ratio: QualityRatio)
 
 
 def nothing_short(limits: OptionLimits, models: int | None = None) -> str:
-    """Says that all models, or a target's `models`, are beyond the limits."""
+    """Says that all models, or a target's `models`, are not within the limits."""
     what = "all that was measured" if models is None else f"{models} model{'' if models == 1 else 's'}"
-    return f"beyond {limits}: {what}"
+    return f"not within {limits}: {what}"
 
 
 def better(
@@ -184,7 +184,7 @@ def nothing_fits(
     units = {"memory_mb": "MB"}  # the others are in ms
     raised = [f"the {NAMES[move.limit]} limit to {plain(move.to)} {units.get(move.limit, 'ms')}" for move in moves]
     words = _listed(raised, "and" if together else "or")
-    takes = _listed([*figures, f"{nearest.memory.value / MB:.1f} MB"], "and")
+    takes = _listed([*figures, f"{nearest.figure('memory_mb')} MB"], "and")
     named = f"The nearest, {nearest.name}, takes {takes}: raise {words}.{_unit(options, limits)}"
     return f"Nothing that was measured is within {limits}. {named}"
 

@@ -154,7 +154,7 @@ class AnswerInputs:
                 LimitMove(limit=move.limit, to=move.to, candidate_id=move.option.id) for move in fallback.moves
             ),
             standings={option.id: limits.standings(option) for option in options},
-            commands=() if chosen is None else (self._get_command(chosen),),
+            commands=() if chosen is None else (chosen.get,),
             own=None if chosen is None else self._own(chosen),
             unscored=_unmeasured(without_score, self.space),
             same_architecture=_unmeasured(same, self.space),
@@ -182,9 +182,6 @@ class AnswerInputs:
             f"has the highest {self.space.score.benchmark} ({plain(choice.score)}, table {self.space.score.table}; "
             f"{coverage}): {'; '.join([*times, memory])}.{surely} {near}"
         ).strip()
-
-    def _get_command(self, best: ChoiceView) -> str:
-        return shlex.join(["edgefront", "model", "get", best.model, *get_options(self.protocols[best.target_id])])
 
     def _own(self, best: ChoiceView) -> OwnTrainingView | None:
         """Returns the perplexity that the best model's shape is predicted to reach in the user's own training, and the
@@ -365,6 +362,7 @@ def _choice(candidate: Candidate, target: Target, protocol: MeasurementProtocol)
         weights=weights,
         bits=bits,
         kv_cache=protocol.kv_cache,
+        get=shlex.join(["edgefront", "model", "get", model.id, *get_options(protocol)]),
         format_loss="none" if bits >= 16 else UNKNOWN if loss is None else f"{loss.what} ({loss.source})",
         target_id=target.id,
         target=target.name,

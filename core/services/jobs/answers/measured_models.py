@@ -202,13 +202,14 @@ def other_ways(request: JobRequest | None, protocols: Sequence[MeasurementProtoc
 def near_in_words(near: Iterable[tuple[str, CandidateView]], limits: Limits) -> str:
     """Returns a sentence that names better models beyond the limits; empty if there are no such models."""
     models = [f"{name}: {_excess(candidate, limits)}" for name, candidate in near]
-    return f"Better, but beyond the limits: {'; '.join(models[:MAX_NEAR])}." if models else ""
+    return f"Better, but not within the limits: {'; '.join(models[:MAX_NEAR])}." if models else ""
 
 
 def _excess(candidate: CandidateView, limits: Limits) -> str:
-    """Describes the largest excess of the model over a limit: `42.8 ± 3.4 ms, one launch, 7 % beyond`."""
-    option = option_of(candidate, None, "", None)
-    given = OptionLimits(**limits.model_dump()).given
-    share, name = max((option.value(name) / limit - 1, name) for name, limit in given.items())
+    """Describes the model's largest excess over a limit: `42.8 ± 1.4 ms, one launch, 7 % beyond` or `at the limit`."""
+    option, given = option_of(candidate, None, "", None), OptionLimits(**limits.model_dump())
+    share, name = max((option.value(name) / limit - 1, name) for name, limit in given.given.items())
     launches = "one launch" if candidate.launches == 1 else f"{candidate.launches} launches"
-    return f"{option.figure(name)} {UNITS[name]}, {launches}, {rounded(max(0.1, 100 * share), 2)} % beyond"
+    stands = given.standings(option).get(name, "beyond")
+    excess = f"{rounded(max(0.1, 100 * share), 2)} % beyond" if stands == "beyond" else stands
+    return f"{option.figure(name)} {UNITS[name]}, {launches}, {excess}"

@@ -1,18 +1,16 @@
 // What belongs to a candidate: its ancestors, the files of its model, its trainings.
 
 import { byId, element, fillRows, setText } from "../shared/dom.js";
-import { count, latency, megabytes, whole } from "../shared/format.js";
+import { count, latency, memory, MISSING, whole } from "../shared/format.js";
 import { markOf } from "../shared/mark.js";
-import { candidateAddress, shapeOf } from "../shared/shape.js";
-import { badgeOf, progressOf, qualityOf, qualityText, stateTitle } from "../training/view.js";
+import { candidateAddress, proposed, shapeOf } from "../shared/shape.js";
+import { badgeOf, progressOf, qualityOf, qualityText, recipeName, stateTitle } from "../training/view.js";
 
 const FORMATS = {
   onnx: "ONNX: a pass over whole sequences", "onnx-prefill": "ONNX for the prompt", "onnx-decode": "ONNX for token by token",
   "onnx-generate": "ONNX that generates with its cache in place", "onnx-segment": "ONNX for segments after a memory", gguf: "GGUF, for llama.cpp", transformers: "Folder for Hugging Face transformers (tar)",
   safetensors: "safetensors", architecture: "Description (JSON), no weights",
 };
-
-export const proposed = ({ role, generation, operator }) => (role === "baseline" ? "baseline" : `generation ${whole(generation)}, ${operator}`);
 
 export function showLineage({ candidate, ancestors }) {
   const parents = candidate.parents.length;
@@ -23,7 +21,7 @@ export function showLineage({ candidate, ancestors }) {
     element("td", { class: "wrap", text: `${candidate.parents.includes(each.id) ? "parent" : "ancestor"}: ${proposed(each)}` }),
     element("td", { class: "wrap", text: shapeOf(each.architecture) }),
     element("td", { class: "number" }, latency(each.latency_ms, each.latency_half_width_ms), ...markOf(each)),
-    element("td", { class: "number", text: megabytes(each.memory_bytes) }),
+    element("td", { class: "number", text: memory(each.memory_bytes) }),
     element("td", { text: each.on_frontier ? "on the frontier" : each.state.replaceAll("_", " ") }))));
 }
 

@@ -4,7 +4,7 @@ import { byId, element, fillRows, setText, svg } from "../shared/dom.js";
 import { count, latency, megabytes, milliseconds, MISSING, moment } from "../shared/format.js";
 
 const [WIDTH, HEIGHT, EDGE, MIDDLE] = [300, 26, 6, 13];
-const PURPOSES = { first: "first", refinement: "repeat", repeat: "check", anchor: "anchor" };
+export const PURPOSES = { first: "first launch", refinement: "repeated launch", repeat: "check of a launch", anchor: "anchor" };
 
 function median(values) {
   const row = [...values].sort((a, b) => a - b);

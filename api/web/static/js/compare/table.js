@@ -1,7 +1,7 @@
 // The compared architectures: what each takes on every target, and by how much that differs from the first.
 
-import { byId, element, setText } from "../shared/dom.js";
-import { latency, megabytes, millions, MISSING, whole } from "../shared/format.js";
+import { byId, element, fillRows, setText } from "../shared/dom.js";
+import { latency, megabytes, memory, millions, MISSING, whole } from "../shared/format.js";
 import { labelledTitle, perplexityText } from "../shared/perplexity.js";
 import { shapeOf } from "../shared/shape.js";
 
@@ -40,7 +40,7 @@ function measuredCells(one, targets) {
       : element("span", { title: here.predicted ? "predicted from what was measured there" : "measured by another job", text });
     return [
       element("td", { class: `number${here.on_frontier ? " member" : ""}` }, shown, element("span", { class: "under", text: isWithin(here, first) ? "no sure difference" : difference(here.latency_ms, first?.latency_ms) })),
-      element("td", { class: "number" }, `${here.predicted ? "≈ " : ""}${megabytes(here.memory_bytes)}`, element("span", { class: "under", text: difference(here.memory_bytes, first?.memory_bytes) })),
+      element("td", { class: "number" }, here.predicted ? `≈ ${megabytes(here.memory_bytes)}` : memory(here.memory_bytes), element("span", { class: "under", text: difference(here.memory_bytes, first?.memory_bytes) })),
     ];
   });
 }
@@ -68,7 +68,7 @@ export function showTable(view, chosen, marked, { onSort, onPick }) {
     scope: "col", class: number ? "number" : null, "aria-sort": now === name ? "ascending" : now === `-${name}` ? "descending" : null,
   }, value ? element("button", { type: "button", "data-name": name, text: title, on: { click: () => onSort(now === name ? `-${name}` : name) } }) : title))));
   const shown = view.architectures.filter(({ entries }) => !chosen.everywhere || entries.every((each) => each && !each.predicted));
-  table.tBodies[0].replaceChildren(...sorted(shown, columns, chosen.sort).map((one) => element("tr", { "data-digest": one.digest, class: one.digest === marked ? "selected" : null },
+  fillRows(table, sorted(shown, columns, chosen.sort).map((one) => element("tr", { "data-digest": one.digest, class: one.digest === marked ? "selected" : null },
     element("td", { class: "wrap" }, element("button", { type: "button", class: "pick", "data-name": one.digest, text: one.model || shapeOf(one.architecture), "aria-pressed": String(one.digest === marked), on: { click: () => onPick(one.digest) } }),
       element("span", { class: "under", text: one.baseline ? "baseline" : "" })),
     element("td", { class: "number", text: millions(one.decoder_parameters) }),

@@ -2,9 +2,8 @@
 
 import { byId, element, fillRows, setText } from "../shared/dom.js";
 import { ago, whole } from "../shared/format.js";
+import { PURPOSES } from "../candidate/launches.js";
 import { shapeOf } from "../shared/shape.js";
-
-const PURPOSES = { first: "first", refinement: "repeat", repeat: "check", anchor: "anchor" };
 
 const jobLink = ({ job_id: id, job_name: name }, other) => (id ? element("a", { href: `/jobs/${encodeURIComponent(id)}`, text: name }) : other);
 
@@ -13,7 +12,7 @@ function heldRow(launch) {
   const shape = shapeOf(architecture);
   const model = candidate ? element("a", { href: `/jobs/${encodeURIComponent(job)}/candidates/${encodeURIComponent(candidate)}`, text: shape }) : shape;
   return element("tr", {},
-    element("td", { text: `${PURPOSES[purpose] ?? purpose}, ${started ? `started ${ago(started)}` : "next"}` }),
+    element("td", { text: `${PURPOSES[purpose] ?? purpose}, ${started ? `started ${ago(started)}` : "not started yet"}` }),
     element("td", { class: "wrap wide" }, model),
     element("td", { text: `${runtime}, ${mode}` }),
     element("td", { class: "wrap" }, jobLink(launch, purpose === "anchor" ? "the device itself" : "another owner")));

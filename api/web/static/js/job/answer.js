@@ -1,12 +1,12 @@
 // The answer on a job's page: the recommended model beside the stock model within the same limits, and what others trade.
 
-import { byId, element, fillRows, setText } from "../shared/dom.js";
-import { latency, megabytes, whole } from "../shared/format.js";
+import { byId, element, fillRows, setCoded, setText } from "../shared/dom.js";
+import { latency, memory, whole } from "../shared/format.js";
 import { markOf } from "../shared/mark.js";
 import { labelledTitle, perplexityLabel, perplexityWithInterval } from "../shared/perplexity.js";
 import { withRoot } from "../shared/root.js";
 import { factsOf } from "./candidates.js";
-import { unsaid } from "./notes.js";
+import { setWords, unsaid } from "./notes.js";
 import { candidateAddress, shapeOf } from "../shared/shape.js";
 import { modelLinks } from "./table.js";
 
@@ -35,7 +35,7 @@ export class Answer {
     setText(byId("answer-title"), recommended ? "Recommended model" : "No model within the limits");
     setText(byId("answer-facts"), candidate ? [`Candidate ${whole(candidate.number)}`, ...factsOf(candidate), measuredTimes(candidate)].join(" · ") : "");
     byId("answer-facts").hidden = !candidate;
-    setText(byId("answer-sentence"), view.sentence);
+    setWords(byId("answer-sentence"), view.sentence, byId("answer-hints"));
     const rows = [
       ...(recommended ? [["Recommended", recommended, "–"]] : []),
       ...(baseline && baseline.id !== recommended?.id ? [[view.own_model ? "My model" : "Baseline", baseline, "–"]] : []),
@@ -50,13 +50,16 @@ export class Answer {
     this.select(this.selected);
     const extrapolated = predictions.some((predicted) => predicted?.extrapolated);
     const [label, long] = [perplexityLabel(predictions), view.perplexity_of];
-    setText(byId("answer-note"), unsaid(view.note));
-    byId("answer-note").hidden = !byId("answer-note").textContent;
+    const sentences = unsaid(view.note);
+    for (const [id, isSure] of [["answer-sure", false], ["answer-note", true]]) {
+      setCoded(byId(id), sentences.filter((sentence) => UNSURE.test(sentence) !== isSure).join(" "));
+      byId(id).hidden = !byId(id).textContent;
+    }
     setText(byId("answer-hint"), [
       ...(label || long ? [`Predicted perplexity: ${label && long ? `${label} (${long})` : label || long}.`] : []),
-      ...(extrapolated ? ["* beyond the models that the law was learnt from."] : []),
+      ...(extrapolated ? ["Extrapolated: beyond the models that the law was learnt from."] : []),
     ].join(" "));
-    this.#showMoves();
+    this.showMoves(view);
     byId("answer-next").hidden = !candidate;
     if (!candidate) return;
     this.#showFiles(modelLinks(candidate, protocol), view.download);
@@ -87,7 +90,7 @@ export class Answer {
       element("td", { class: "number" }, pick),
       element("td", { class: "number", text: this.#perplexity(candidate) }),
       element("td", { class: "number" }, ...timesOf(candidate, this.view.standings)),
-      element("td", { class: "number", text: megabytes(candidate.memory_bytes) }),
+      element("td", { class: "number", text: memory(candidate.memory_bytes) }),
       element("td", { class: "wrap", text: shapeOf(candidate.architecture) }),
       element("td", { class: "wrap wide", text: trade }));
   }
@@ -99,8 +102,7 @@ export class Answer {
   }
 
   /** Buttons for the limits that would have to move: each alone, or both together where they name one model. */
-  #showMoves() {
-    const { moves, limits } = this.view;
+  showMoves({ moves, limits }) {
     const together = moves.length > 1 && moves.every((move) => move.candidate_id === moves[0].candidate_id);
     const choices = together ? [moves] : moves.map((move) => [move]);
     byId("answer-moves").hidden = choices.length === 0;
@@ -118,7 +120,10 @@ export const timesOf = (candidate, standings) => [
     element("div", { class: "hint", text: `${latency(candidate[`${name}_ms`], candidate[`${name}_half_width_ms`])} ${words}` })),
   ...Object.entries(standings[candidate.id] ?? {}).map(([limit, stands]) => element("div", { class: "hint", text: `${LIMITS[limit]} ${stands}` })),
 ];
+const UNSURE = /^(This is provisional|Measure it again|The job measures it again|The search is not finished)/; // What must be in sight.
 const LIMITS = { latency_ms: "latency", memory_mb: "memory", first_token_ms: "first token", token_ms: "further token" };
 const measuredTimes = ({ launches }) => (launches === 1 ? "measured once" : `measured ${whole(launches)} times`);
 const UNITS = { latency_ms: "ms", memory_mb: "MB", first_token_ms: "ms to the first token", token_ms: "ms a further token" };
+/** "60 ms a further token and 500 MB", of the limits of an answer. */
+export const limitsInWords = (limits) => Object.entries(without(limits)).map(([limit, value]) => `${value} ${UNITS[limit]}`).join(" and ") || "no limits";
 const without = (limits) => Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== null));

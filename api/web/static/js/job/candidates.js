@@ -3,7 +3,7 @@
 
 import { patiently, Refused } from "../shared/api.js";
 import { throttled } from "../shared/dom.js";
-import { latency, megabytes, millions } from "../shared/format.js";
+import { latency, memory, millions } from "../shared/format.js";
 import { familyOf, shapeOf } from "../shared/shape.js";
 
 export const GROUPS = [
@@ -33,7 +33,7 @@ export const parametersOf = (candidate) => (candidate?.generates === false ? "en
 export function factsOf(candidate) {
   return [
     candidate.shape, `${millions(candidate.decoder_parameters)} ${parametersOf(candidate)}`,
-    ...(isMeasured(candidate) ? [latency(candidate.latency_ms, candidate.latency_half_width_ms), megabytes(candidate.memory_bytes)] : []),
+    ...(isMeasured(candidate) ? [latency(candidate.latency_ms, candidate.latency_half_width_ms), memory(candidate.memory_bytes)] : []),
   ];
 }
 

@@ -3,14 +3,16 @@
 import { byId, debounced, element, setText } from "../shared/dom.js";
 import { GROUPS, groupOf, isMeasured, parametersOf } from "./candidates.js";
 import * as flat from "./flat.js";
-import { generationOf, latency, megabytes, millions, times, whole } from "../shared/format.js";
+import { generationOf, latency, megabytes, memory, millions, times, whole } from "../shared/format.js";
 import { markText } from "../shared/mark.js";
 import { MANY, NearBars } from "./near.js";
 import { labelledTitle, perplexityWithEnds } from "../shared/perplexity.js";
 import { followSize, keepWheelFromUnfocused, plotly } from "../shared/plot.js";
 import * as solid from "./solid.js";
 
-const SHOWN = ["dominated", "outside", "baseline", "frontier"]; // Drawn in this order: the frontier on top.
+const SHOWN = ["dominated", "outside", "bound", "baseline", "frontier"]; // Drawn in this order: the frontier on top.
+/** Groups of the chart: also what is out of bounds by its median, but not by its interval or by the limits that are set now. */
+export const CHARTED = [...GROUPS, { name: "bound", title: "At or within the limits" }];
 const KINDS = { flat, solid };
 const ZOOMED_MS = 150; // A zoom at rest for so long is asked about.
 
@@ -157,6 +159,7 @@ export class FrontierChart {
 
   #groupOf(candidate) {
     const group = groupOf(candidate);
+    if (group === "outside") return flat.isBeyond(candidate, this.limits) ? group : "bound";
     if (!this.trained || (group !== "frontier" && group !== "dominated")) return group; // neither joins any frontier
     return this.trained.has(candidate.id) ? "frontier" : "dominated";
   }
@@ -170,7 +173,7 @@ export class FrontierChart {
 
   #explain(groups, points) {
     const item = (swatch, text) => element("li", {}, element("span", { class: `swatch ${swatch}` }), text);
-    const items = GROUPS.filter(({ name }) => groups.get(name)?.length || name === "frontier");
+    const items = CHARTED.filter(({ name }) => groups.get(name)?.length || name === "frontier");
     this.legend.replaceChildren(
       ...items.map(({ name, title }) => item(name, `${name === "baseline" ? this.baseline : title} (${this.#count(name, groups.get(name))})`)),
       ...(points.some(({ id }) => id === this.recommended) ? [item("recommended", "Recommended")] : []),
@@ -251,10 +254,10 @@ const plain = (text) => String(text).replace(/[<>&%{}]/g, "");
 function hover(point) {
   const { versus_baseline: versus, predicted } = point;
   return [
-    [`<b>#${whole(point.number)}</b>`, [point.operator, point.shape].filter(Boolean).map(plain).join(", ")].join(" "),
+    [`<b>${point.model ? plain(point.model) : `#${whole(point.number)}`}</b>`, [point.operator, point.shape].filter(Boolean).map(plain).join(", ")].join(" "),
     `${latency(point.latency_ms, point.latency_half_width_ms)}${markText(point)}`,
     ...generationOf(point),
-    megabytes(point.memory_bytes),
+    memory(point.memory_bytes),
     `${millions(point.decoder_parameters)} ${parametersOf(point)}`,
     ...(predicted?.perplexity ? [plain(`${labelledTitle("predicted perplexity", [predicted])}: ${perplexityWithEnds(predicted)}`)] : []),
     ...(point.trained?.value ? [plain(`${point.trained.title}: ${point.trained.text}`)] : []),

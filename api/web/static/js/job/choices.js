@@ -1,20 +1,22 @@
 // The answer of a job among published models: one table over all its targets, how to get the recommended model, and the rest of the list.
 
 import { byId, element, fillRows, setCoded, setText } from "../shared/dom.js";
-import { latency, megabytes, millions, whole } from "../shared/format.js";
+import { latency, memory, millions, whole } from "../shared/format.js";
 import { markOf } from "../shared/mark.js";
 import { candidateAddress } from "../shared/shape.js";
-import { isBeyond } from "./flat.js";
+import { setWords } from "./notes.js";
 
-/** Shows a ChoicesView. */
+/** Shows a ChoicesView; gives its answers, one a device. */
 export function showChoices(view) {
   byId("choices").hidden = false;
   const [table, benchmark] = [view.score.slice(0, view.score.indexOf(":")), view.score.slice(view.score.indexOf(":") + 1)];
   const every = [view, ...(view.elsewhere ?? [])]; // An answer a device.
   const recommended = every.filter((each) => each.recommended).map((each) => `${each.recommended.model} in ${each.recommended.weights}${each.device ? ` on ${each.device}` : ""}`);
-  setText(byId("choices-title"), recommended.length ? `Recommended: ${recommended.join(", ")}` : "No published model within the limits");
-  setText(byId("choices-sentence"), every.map((each) => each.sentence).join(" "));
-  setText(byId("choices-note"), every.map((each) => each.note && each.device ? `${each.device}: ${each.note}` : each.note).filter(Boolean).join(" "));
+  const isEmpty = every.every((each) => !each.recommended && !each.others.length && !each.nearest);
+  setText(byId("choices-title"), recommended.length ? `Recommended: ${recommended.join(", ")}` : isEmpty ? "No answer yet" : "No published model within the limits");
+  setWords(byId("choices-sentence"), every.map((each) => each.sentence).join(" "), byId("choices-hints"));
+  const provisional = every.some((each) => each.recommended?.candidate.launches === 1) ? ["Provisional: the recommended model was measured once."] : [];
+  setText(byId("choices-note"), [...provisional, ...every.map((each) => each.note && each.device ? `${each.device}: ${each.note}` : each.note)].filter(Boolean).join(" "));
   setText(byId("choices-benchmark"), benchmark);
   byId("choices-benchmark").title = `${table}: ${view.score_about} (${view.score_source})`;
   const rows = new Map(); // Each choice once, under the first name that it has.
@@ -24,7 +26,7 @@ export function showChoices(view) {
     ...each.runners_up.map(({ choice, trade }) => ["Runner-up", choice, trade]),
     ...each.frontier.map((choice) => ["Frontier", choice, "–"]),
     ["Nearest", each.nearest, "–"],
-    ...each.others.map((choice) => [isBeyond(choice.candidate, each.limits) ? "Beyond the limits" : "Measured", choice, "–"]),
+    ...each.others.map((choice) => [placeOf(each.standings[choice.candidate.id]), choice, "–"]),
   ]) if (choice && !rows.has(choice.candidate.id)) rows.set(choice.candidate.id, row(name, each.device, choice, trade, each.standings[choice.candidate.id]));
   const generates = every.some((each) => [each.recommended, ...each.others].some((choice) => choice?.candidate.token_ms != null));
   byId("choices-table").className = `stacks ${generates ? "without-latency" : "without-first-token without-token"}`;
@@ -40,7 +42,11 @@ export function showChoices(view) {
   setText(byId("choices-unscored-title"), `Without this score, not measured (${whole(view.unscored.length)})`);
   byId("choices-unscored-box").hidden = view.unscored.length === 0;
   setText(byId("choices-alike"), view.same_architecture.length ? `Of the same architecture as one of these, with a lower score: ${listed(view.same_architecture)}.` : "");
+  return every;
 }
+
+/** A row's name where it has no other: how its figures stand to the limits, the farthest first. */
+const placeOf = (standings) => ((stands) => (stands.includes("beyond") ? "Beyond the limits" : stands.includes("at the limit") ? "At the limit" : "Measured"))(Object.values(standings ?? {}));
 
 function row(name, device, choice, trade, standings = {}) {
   const { candidate, kv_cache: cache } = choice;
@@ -51,7 +57,7 @@ function row(name, device, choice, trade, standings = {}) {
     element("td", {}, choice.weights + (cache === null || cache === "f16" ? "" : `, cache ${cache}`), element("span", { class: "under", text: choice.runtime })),
     element("td", { class: "number", text: String(choice.score) }),
     ...["latency", "first-token", "token"].map(time),
-    element("td", { class: "number" }, megabytes(candidate.memory_bytes), ...stands(standings.memory_mb)),
+    element("td", { class: "number" }, memory(candidate.memory_bytes), ...stands(standings.memory_mb)),
     element("td", { class: "wrap wide", text: trade }));
 }
 

@@ -1,14 +1,14 @@
 // The 2-D chart of a target: quality against latency, with peak memory as the area of a point, intervals and limits.
 
 import { colour } from "../shared/dom.js";
-import { figure } from "../shared/format.js";
+import { ends, figure, memoryHalf, spreadOf } from "../shared/format.js";
 import { plotSettings } from "../shared/plot.js";
 
 const MB = 1e6;
 const [LEAST, MOST] = [5, 20]; // diameters in pixels
 
 export const SETTINGS = plotSettings("flat");
-export const HELP = "The line joins the models that no faster one of the frontier beats; the others are on it for their memory. Drag to zoom, double-click to see all again. Click a point to select it; with the keyboard, left and right select along the frontier. Bars are 95 % intervals; of more than 50 points those near the pointer have them. Better candidates are further up and further to the left.";
+export const HELP = "The line joins the models that no faster one of the frontier beats; the others are on it for their memory. Drag to zoom, double-click to see all again. Click a point to select it; with the keyboard, left and right select along the frontier. Bars are 95 % intervals of the frontier, the baseline and what is at the limit; of more than 50 points those near the pointer have them. Better candidates are further up and further to the left.";
 
 /** Peak memory in bytes → diameter: the area is in proportion, except of the smallest. */
 export function sizes(points) {
@@ -16,18 +16,22 @@ export function sizes(points) {
   return { most, diameter: (bytes) => Math.max(LEAST, MOST * Math.sqrt(bytes / most)) };
 }
 
+/** Whether a figure's whole interval is beyond the limit (`core.measurement.statistics.standing`); a figure at the limit is not. */
+const isOver = (value, half, limit) => Boolean(limit) && value !== null && Math.log(value / limit) > spreadOf(value, half);
+
 /** Whether it takes more memory than the limit, which has no line here. */
-export const isTooLarge = (point, limits) => Boolean(limits.memory_mb) && point.memory_bytes > limits.memory_mb * MB;
+export const isTooLarge = ({ memory_bytes: bytes }, limits) => isOver(bytes, memoryHalf(bytes), limits.memory_mb * MB);
 
 const FAINT = 0.4; // times the opacity of its group
 
 /** Whether it is beyond any of the limits. */
 export const isBeyond = (point, limits) => isTooLarge(point, limits)
-  || ["latency_ms", "first_token_ms", "token_ms"].some((name) => limits[name] && point[name] > limits[name]);
+  || ["latency_ms", "first_token_ms", "token_ms"].some((name) => isOver(point[name], point[name.replace("_ms", "_half_width_ms")], limits[name]));
 
 const STYLES = {
   dominated: { colour: "dominated", symbol: "circle", opacity: 0.45 },
   outside: { colour: "outside", symbol: "square", opacity: 0.6 },
+  bound: { colour: "bound", symbol: "square", opacity: 0.9, bars: true },
   baseline: { colour: "baseline", symbol: "diamond", opacity: 1, bars: true, line: true },
   frontier: { colour: "frontier", symbol: "circle", opacity: 0.9, bars: true, line: true },
 };
@@ -106,19 +110,19 @@ function group(name, points, diameter, view) {
 /** Groups whose points have bars. */
 export const BARRED = Object.keys(STYLES).filter((name) => STYLES[name].bars);
 
-/** A point's intervals, {half: of its latency, quality: [low, high]}; null beyond the limits, where points are faint. */
+/** A point's intervals, [low, high] each; null beyond the limits, where points are faint. */
 export function interval(point, { quality, time, limits }) {
   if (isBeyond(point, limits)) return null;
-  return { half: time.half(point) ?? 0, quality: quality.range(point) ?? [quality.value(point), quality.value(point)] };
+  return { time: ends(time.value(point), time.half(point)), quality: quality.range(point) ?? [quality.value(point), quality.value(point)] };
 }
 
 function bars(points, view, ink) {
-  const look = { type: "data", color: `${ink}80`, thickness: 1.2, width: 0 };
+  const look = { type: "data", symmetric: false, color: `${ink}80`, thickness: 1.2, width: 0 };
   const found = points.map((point) => interval(point, view));
-  const away = (end) => points.map((point, at) => (found[at] ? Math.abs(found[at].quality[end] - view.quality.value(point)) : 0));
+  const away = (name, end) => points.map((point, at) => (found[at] ? Math.abs(found[at][name][end] - view[name].value(point)) : 0));
   return {
-    error_x: { array: found.map((each) => each?.half ?? 0), ...look },
-    ...(points.some(view.quality.range) ? { error_y: { symmetric: false, array: away(1), arrayminus: away(0), ...look } } : {}),
+    error_x: { array: away("time", 1), arrayminus: away("time", 0), ...look },
+    ...(points.some(view.quality.range) ? { error_y: { array: away("quality", 1), arrayminus: away("quality", 0), ...look } } : {}),
   };
 }
 
@@ -126,15 +130,15 @@ const LINE = 16; // pixels of the second line of an axis's title
 const ROOM = 0.25; // of the extent of the points, for bars that reach beyond them
 const WIDE = 10; // Values whose largest is so many times the least are on a logarithmic axis.
 
-/** Its scale, and what it shows of its own: the points, and as much of their bars as does not press them together. */
-function shown(values) {
-  const known = values.filter((value) => value !== null);
+/** Its scale, and what it shows of its own: the points, the limit, and as much of their bars as does not press them together. */
+export function shown(values, limit = null) {
+  const known = [...values, limit].filter((value) => value !== null);
   const [least, most] = [Math.min(...known), Math.max(...known)];
   if (!(most > least)) return {};
   const isLog = least > 0 && most > WIDE * least;
   const room = isLog ? (most / least) ** ROOM : ROOM * (most - least);
   const [clipmin, clipmax] = isLog ? [least / room, most * room] : [least - room, most + room];
-  return { type: isLog ? "log" : "linear", autorangeoptions: { clipmin, clipmax } };
+  return { type: isLog ? "log" : "linear", autorangeoptions: { clipmin, clipmax, ...(limit === null ? {} : { include: [limit] }) } };
 }
 
 export function layout({ quality, time, limits, points }) {
@@ -145,8 +149,8 @@ export function layout({ quality, time, limits, points }) {
     title: { text, font: { size: large, color: ink }, standoff: 8 }, tickfont: { size: small, color: soft },
     gridcolor: line, zeroline: false,
   });
-  const limit = limits[time.name];
-  const xaxis = { ...axis(`${time.title} (ms)`), ...shown(points.map(time.value)), uirevision: time.name };
+  const limit = limits[time.name] ?? null;
+  const xaxis = { ...axis(`${time.title} (ms)`), ...shown(points.map(time.value), limit), uirevision: time.name };
   const dash = { width: 1.5, dash: "dash", color: colour("outside") };
   return {
     uirevision: "kept", // What the reader zoomed outlives every redraw.

@@ -49,8 +49,7 @@ export class NearBars {
     const [x, y] = [xaxis.d2p(this.view.time.value(point)), yaxis.d2p(this.view.quality.value(point))];
     const ends = this.#isNear(x, y) || point.id === this.view.selected ? interval(point, this.view) : null;
     if (!ends) return [];
-    const at = this.view.time.value(point);
-    const [quick, slow] = [Math.max(at - ends.half, at / 1000), at + ends.half].map((value) => xaxis.d2p(value)); // a logarithmic axis has no zero
+    const [quick, slow] = ends.time.map((value) => xaxis.d2p(value));
     const [low, high] = ends.quality.map((value) => yaxis.d2p(value));
     const line = (x1, y1, x2, y2) => svg("line", { class: name, x1, y1, x2, y2 });
     return [line(quick, y, slow, y), line(x, low, x, high)];

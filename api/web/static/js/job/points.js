@@ -48,6 +48,8 @@ function pointOf(id, header, columns, row) {
     proxy: figure("proxy"),
     predicted: perplexity === null ? null : { perplexity, relative_to: header.relative_to, label: header.label, perplexity_low: figure("perplexity_low"), perplexity_high: figure("perplexity_high") },
     first_token_ms: figure("first_token_ms"),
+    first_token_half_width_ms: figure("first_token_half_width_ms"),
     token_ms: figure("token_ms"),
+    token_half_width_ms: figure("token_half_width_ms"),
   };
 }

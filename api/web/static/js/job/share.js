@@ -2,26 +2,27 @@
 
 import { byId } from "../shared/dom.js";
 import { moment } from "../shared/format.js";
-import { copyText, offerPictures } from "../shared/share.js";
-import { GROUPS } from "./candidates.js";
+import { copyText, offerCopy, offerPictures } from "../shared/share.js";
+import { CHARTED } from "./chart.js";
 
 const PAPER = 680; // pixels across a printed page
 
 /** Serves the buttons; `chart` is the job's. */
 export function offerSharing(chart) {
+  for (const id of ["choices-commands", "choices-own-command", "answer-commands"]) offerCopy(byId(id));
   byId("copy-answer").addEventListener("click", ({ currentTarget }) => copyText(currentTarget, [...answer(), location.href].join("\n")));
   byId("report").addEventListener("click", () => printReport(chart.node));
   offerPictures(chart.node, () => ({
     title: byId("job-name").textContent,
     facts: [...answer(), moment(new Date().toISOString())],
-    names: new Map([...GROUPS.map(({ name, title }) => [name, name === "baseline" ? chart.baseline : title]), ["recommended", "Recommended"]]),
+    names: new Map([...CHARTED.map(({ name, title }) => [name, name === "baseline" ? chart.baseline : title]), ["recommended", "Recommended"]]),
     filename: "edgefront-frontier",
   }));
 }
 
 /** The sentence of the answer, what restricts it, and the conditions of the measurements. */
 function answer() {
-  const ids = byId("choices").hidden ? ["answer-sentence", "target-note", "answer-note"] : ["choices-sentence", "choices-note", "choices-measured"];
+  const ids = byId("choices").hidden ? ["answer-sentence", "answer-sure", "target-note", "answer-note"] : ["choices-sentence", "choices-note", "choices-measured", "choices-commands"];
   return [...ids, "target-facts"].map((id) => byId(id).textContent).filter(Boolean);
 }
 

@@ -15,6 +15,7 @@ const TURNING = 200; // Points of a group that are drawn while the chart is turn
 const STYLES = {
   frontier: () => ({ mode: "markers", marker: { size: 6, color: colour("frontier"), line: { width: 1, color: colour("card") } } }),
   dominated: () => ({ mode: "markers", marker: { size: 3, color: colour("dominated"), opacity: 0.45 } }),
+  bound: () => ({ mode: "markers", marker: { size: 4.5, symbol: "square", color: colour("bound"), opacity: 0.9 } }),
   outside: () => ({ mode: "markers", marker: { size: 3.5, symbol: "square", color: colour("outside"), opacity: 0.6 } }),
   baseline: () => ({
     mode: "lines+markers",

@@ -3,10 +3,10 @@
 import { patiently, Refused } from "../shared/api.js";
 import { byId, debounced, element, setText, throttled } from "../shared/dom.js";
 import { GROUPS, groupOf } from "./candidates.js";
-import { candidateAddress } from "../shared/shape.js";
+import { candidateAddress, proposed } from "../shared/shape.js";
 import { markOf } from "../shared/mark.js";
 import { labelledTitle, perplexityLabel, perplexityText, perplexityTitle } from "../shared/perplexity.js";
-import { energy, latency, megabytes, milliseconds, millions, MISSING, rate, times, whole } from "../shared/format.js";
+import { energy, latency, memory, millions, MISSING, rate, times, whole } from "../shared/format.js";
 
 const PAGE = 50;
 const TITLES = new Map(GROUPS.map(({ name, title }) => [name, title]));
@@ -30,26 +30,27 @@ const generated = (candidate) => candidate.token_ms != null;
 // `roomy` one has no place on a phone: a candidate's page has all.
 const COLUMNS = [
   { name: "number", title: "#", number: true, by: "number", value: (c) => c.number },
-  { name: "parameters", roomy: "roomy-if-predicted", title: "Parameters", number: true, by: "decoder_parameters", value: (c) => c.decoder_parameters, text: (c) => millions(c.decoder_parameters) },
+  { name: "model", title: "Model", text: (c) => c.model, wraps: true, whenKnown: (c) => c.model },
+  { name: "parameters", roomy: "parameters roomy-if-predicted", title: "Parameters", number: true, by: "decoder_parameters", value: (c) => c.decoder_parameters, text: (c) => millions(c.decoder_parameters) },
   { name: "latency", title: "Latency", number: true, wraps: true, by: "latency_ms", value: (c) => c.latency_ms, text: (c) => latency(c.latency_ms, c.latency_half_width_ms) },
-  { name: "first-token", roomy: "roomy", title: "First token", number: true, by: "first_token_ms", value: (c) => c.first_token_ms, text: (c) => milliseconds(c.first_token_ms), whenKnown: generated },
-  { name: "token", roomy: "roomy", title: "Further token", number: true, by: "token_ms", value: (c) => c.token_ms, text: (c) => milliseconds(c.token_ms), whenKnown: generated },
+  { name: "first-token", roomy: "roomy", title: "First token", number: true, by: "first_token_ms", value: (c) => c.first_token_ms, text: (c) => latency(c.first_token_ms, c.first_token_half_width_ms), wraps: true, whenKnown: generated },
+  { name: "token", roomy: "roomy", title: "Further token", number: true, by: "token_ms", value: (c) => c.token_ms, text: (c) => latency(c.token_ms, c.token_half_width_ms), wraps: true, whenKnown: generated },
   { name: "rate", roomy: "roomy", title: "Tokens a second", number: true, by: "tokens_per_s", text: (c) => rate(c.tokens_per_s), whenKnown: generated },
   { name: "energy", roomy: "roomy", title: "Energy a token", number: true, by: "energy_token_mj", text: (c) => energy(c.energy_token_mj), whenKnown: (c) => c.energy_token_mj != null },
-  { name: "memory", title: "Memory", number: true, by: "memory_bytes", value: (c) => c.memory_bytes, text: (c) => megabytes(c.memory_bytes) },
-  { name: "speedup", roomy: "roomy", title: "Speed-up", number: true, by: "speedup", text: (c) => versus(c, "speedup") },
-  { name: "saving", roomy: "roomy", title: "Memory ratio", number: true, by: "memory_ratio", text: (c) => versus(c, "memory_ratio") },
+  { name: "memory", title: "Memory", number: true, by: "memory_bytes", value: (c) => c.memory_bytes, text: (c) => memory(c.memory_bytes), wraps: true },
+  { name: "speedup", roomy: "roomy searched", title: "Speed-up", number: true, by: "speedup", text: (c) => versus(c, "speedup") },
+  { name: "saving", roomy: "roomy searched", title: "Memory ratio", number: true, by: "memory_ratio", text: (c) => versus(c, "memory_ratio") },
   { name: "trained", title: "Trained perplexity", number: true, by: "perplexity", value: (c) => c.trained?.value, whenKnown: (c) => c.trained !== undefined },
   { name: "predicted", title: "Predicted perplexity", number: true, text: (c) => perplexityText(c.predicted), whenKnown: (c) => c.predicted?.perplexity != null },
   { name: "state", roomy: "roomy", title: "State", by: "group", wraps: true },
   { name: "shape", roomy: "roomy", title: "Shape", text: (c) => c.shape, wraps: true },
-  { name: "download", roomy: "roomy untrained", title: "Download (untrained weights)" },
-  { name: "lineage", roomy: "roomy", title: "Lineage", by: "generation", wraps: true },
+  { name: "download", roomy: "roomy searched", title: "Download (untrained weights)" },
+  { name: "lineage", roomy: "roomy searched", title: "Lineage", by: "generation", wraps: true },
   { name: "launches", roomy: "roomy", title: "Launches", number: true, by: "launches", text: (c) => whole(c.launches) },
   { name: "digest", roomy: "roomy", title: "Digest", by: "digest", wraps: true },
 ];
 
-const FIRST_SORT = COLUMNS[1];
+const FIRST_SORT = COLUMNS[2];
 const FIRST_GROUP = "frontier";
 
 export class CandidateTable {
@@ -230,7 +231,7 @@ export class CandidateTable {
     const train = element("button", {
       type: "button", class: "train", text: "Train…", "aria-label": `Train candidate ${number}`, on: { click: () => this.onTrain() },
     });
-    cells.number.append(pick, train);
+    cells.number.append(pick, ...(candidate.model ? [] : [train]));
     const record = recordOf(candidate);
     cells.digest.append(
       element("a", { href: candidateAddress(candidate), title: candidate.digest, "aria-label": `${candidate.digest.slice(0, 10)}, page of candidate ${number}` },
@@ -253,7 +254,7 @@ export class CandidateTable {
   #lineage({ role, generation, operator, parents }) {
     if (role === "baseline") return "baseline";
     const names = parents.map((id) => (id in this.numbers ? `#${whole(this.numbers[id])}` : id));
-    return `generation ${whole(generation)}, ${operator}${names.length ? ` of ${names.join(" and ")}` : ""}`;
+    return `${proposed({ generation, operator })}${names.length ? ` of ${names.join(" and ")}` : ""}`;
   }
 
   #makeHead(head) {

@@ -22,7 +22,7 @@ export function showHead(job) {
   badge.className = `badge ${job.state}`;
   badge.hidden = false;
   setText(byId("job-facts"), [
-    `space ${job.request.space.name}`, `algorithm ${job.request.algorithm.name}`, `seed ${job.request.seed}`,
+    ...(job.request.space.published ? [] : [`space ${job.request.space.name}`, `search algorithm ${job.request.algorithm.name}`, `seed ${job.request.seed}`]),
     `by ${job.owner}`, `started ${moment(job.created_at)}`, ...(job.finished_at ? [`ended ${moment(job.finished_at)}`] : []),
   ].join(" · "));
   const reason = job.reason ? `: ${job.reason}` : "";
@@ -46,10 +46,10 @@ export function showTarget(target, job, candidate) {
     ...(limits.memory_mb ? [`at most ${limits.memory_mb} MB`] : []),
   ].join(" · "));
   setText(byId("baseline-name"), job.request.space.model ? "my model" : "the baseline");
-  setText(byId("parameters-name"), byProxy(job.request, candidate).label);
+  setText(byId("parameters-name"), job.request.proxy === "quality_law" ? "predicted quality" : byProxy(job.request, candidate).label);
   byId("encoder-note").hidden = candidate?.generates !== false;
   const [note, kind] = noteOf(target, job);
-  showNote("target-note", note, kind, !kind && isEnded(target.state));
+  showNote("target-note", note, kind, false);
   setText(byId("summary"), target.summary);
   showProgress(target);
   setText(byId("frontier-size"), whole(target.frontier_size));
@@ -94,10 +94,10 @@ export function showExports(path, target) {
   })));
 }
 
-/** One pass as text: `forward pass of 192 tokens`. */
 const LATENCIES = { first_token: ", its latency the time to the first", token: ", its latency the time of each further one" };
 
-function onePass({ mode, sequence_length: tokens, memory_length: memory, new_tokens: made, latency }) {
+/** One pass as text: `forward pass of 192 tokens`. */
+export function onePass({ mode, sequence_length: tokens, memory_length: memory, new_tokens: made, latency }) {
   if (mode === "generate") {
     const context = memory ? ` after ${whole(memory)}` : "";
     return `generation of ${whole(made)} tokens from a prompt of ${whole(tokens)}${context}${LATENCIES[latency] ?? ""}`;

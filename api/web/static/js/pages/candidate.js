@@ -3,13 +3,15 @@
 import { showDownloads, showLineage, showTrainings } from "../candidate/belongings.js";
 import { showBlocks, showBlockTimes } from "../candidate/blocks.js";
 import { showLaunches } from "../candidate/launches.js";
+import { onePass } from "../job/target.js";
 import { showParts } from "../candidate/parts.js";
 import { Away, eachPage, patiently, pause, Refused, showAccount } from "../shared/api.js";
-import { byId, element, setNotice, setText } from "../shared/dom.js";
-import { figure, generationOf, latency, megabytes, millions, milliseconds, times, tokens, whole } from "../shared/format.js";
+import { byId, element, setCoded, setNotice, setText } from "../shared/dom.js";
+import { figure, generationOf, latency, megabytes, memory, millions, milliseconds, times, tokens, whole } from "../shared/format.js";
 import { markOf } from "../shared/mark.js";
 import { labelledTitle, perplexityWithEnds } from "../shared/perplexity.js";
 import { withRoot } from "../shared/root.js";
+import { offerCopy } from "../shared/share.js";
 import { shapeOf } from "../shared/shape.js";
 
 const FRESHEN_MS = 5000;
@@ -25,7 +27,7 @@ function figuresOf(candidate) {
   return [
     ["Latency", latency(candidate.latency_ms, candidate.latency_half_width_ms), ...markOf(candidate)],
     ...(predicted?.latency_ms ? [["Latency, as predicted before", `${milliseconds(predicted.latency_ms)}${interval(predicted.latency_low_ms, predicted.latency_high_ms, figure)}`]] : []),
-    ["Peak memory", megabytes(candidate.memory_bytes)],
+    ["Peak memory", memory(candidate.memory_bytes)],
     ...(predicted?.memory_bytes ? [["Peak memory, as predicted before", megabytes(predicted.memory_bytes)]] : []),
     ...(predicted?.perplexity ? [[labelledTitle("Predicted perplexity", [predicted]), perplexityWithEnds(predicted)], ["Predicted by", lawOf(predicted)]] : []),
     ...(versus ? [["Speed-up over the baseline", `${versus.extrapolated ? "≈ " : ""}${times(versus.speedup)}`], ["Memory ratio", `${versus.extrapolated ? "≈ " : ""}${times(versus.memory_ratio)}`]] : []),
@@ -38,15 +40,10 @@ function figuresOf(candidate) {
 
 const lawOf = ({ law, train_tokens: trained }) => `the law ${law}${trained ? `, trained on ${tokens(trained)}` : ""}`;
 
-function passOf({ mode, sequence_length: length, memory_length: memory, new_tokens: made }) {
-  if (mode === "generate") return `a generation of ${whole(made)} tokens after ${whole(length + memory)}`;
-  if (mode === "decode") return `one token after ${whole(memory)}`;
-  return `a ${mode === "prefill" ? "prefill" : "pass"} of ${whole(length)} tokens`;
-}
-
-function show(details) {
+function show(details, choice) {
   const { candidate, protocol } = details;
-  const name = `Candidate ${whole(candidate.number)}`;
+  const name = candidate.model || `Candidate ${whole(candidate.number)}`;
+  document.body.classList.toggle("published", Boolean(candidate.model));
   setText(byId("name"), name);
   document.title = `${name} · ${details.job_name} · edgefront`;
   setText(byId("job-link"), details.job_name);
@@ -57,16 +54,28 @@ function show(details) {
   byId("in-job").hidden = false;
   const weights = protocol.weights === "full" ? "" : `, ${protocol.weights} weights`;
   const cache = protocol.kv_cache ? `, ${protocol.kv_cache} key/value cache` : "";
-  setText(byId("facts"), [details.target, details.device, `${protocol.runtime} ${protocol.provider}`, passOf(protocol), `batch ${protocol.batch}, ${protocol.dtype}${weights}${cache}`, `digest ${candidate.digest.slice(0, 10)}`].join(" · "));
+  setText(byId("facts"), [details.target, details.device, `${protocol.runtime} ${protocol.provider}`, onePass(protocol), `batch ${protocol.batch}, ${protocol.dtype}${weights}${cache}`, `digest ${candidate.digest.slice(0, 10)}`].join(" · "));
   setNotice(byId("reason"), candidate.state === "measured" ? "" : candidate.reason ?? "", "warn");
   const generation = generationOf(candidate);
-  byId("figures").replaceChildren(...[...figuresOf(candidate), ...(generation.length ? [["Generation", generation.join(", ")]] : [])].map(([term, ...values]) => element("div", {}, element("dt", { text: term }), element("dd", {}, ...values))));
+  byId("figures").replaceChildren(...[...choice, ...figuresOf(candidate), ...(generation.length ? [["Generation", generation.join(", ")]] : [])].map(([term, ...values]) => element("div", {}, element("dt", { text: term }), element("dd", {}, ...values))));
   setText(byId("shape"), `${shapeOf(candidate.architecture)} · embedding and output ${millions(details.embedding_parameters)}${details.position_parameters ? `, positions ${millions(details.position_parameters)}` : ""} parameters`);
-  setText(byId("protocol-pass"), passOf(protocol));
+  setText(byId("protocol-pass"), `a ${onePass(protocol)}`);
   showBlocks(details);
   showLineage(details);
   showDownloads(details);
   byId("candidate").hidden = false;
+}
+
+/** Shows how a published model is got, from its job's answer; gives its score and licence, as figures. */
+async function showChoice(candidate) {
+  const view = await patiently(`/v1/jobs/${encodeURIComponent(job)}/choices`, away);
+  const found = [view, ...(view.elsewhere ?? [])].flatMap((each) => [each.recommended, ...each.runners_up.map(({ choice }) => choice), ...each.frontier, ...each.others]);
+  const choice = found.find((each) => each?.candidate.id === candidate.id);
+  if (!choice) return [];
+  setText(byId("get-command"), choice.get);
+  setCoded(byId("get-says"), view.measured);
+  byId("get").hidden = false;
+  return [[view.score.slice(view.score.indexOf(":") + 1), String(choice.score)], ["Licence", choice.licence ?? "unknown"]];
 }
 
 async function names() {
@@ -93,10 +102,11 @@ async function showLater({ candidate }) {
 
 async function start() {
   showAccount();
+  for (const line of ["get-command", "commands"]) offerCopy(byId(line));
   for (;;) {
     const details = await patiently(`${path}/details`, away);
     setNotice(byId("notice"), "");
-    show(details);
+    show(details, details.candidate.model ? await showChoice(details.candidate) : []);
     await showLater(details);
     if (SETTLED.has(details.candidate.state)) return;
     await pause(FRESHEN_MS);

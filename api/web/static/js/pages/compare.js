@@ -4,8 +4,9 @@ import { draw, styleOf } from "../compare/chart.js";
 import { comparisonPath, keepChosen, readChosen } from "../compare/chosen.js";
 import { difference, showTable } from "../compare/table.js";
 import { Away, patiently, Refused, request, showAccount } from "../shared/api.js";
-import { byId, element, setNotice, setText } from "../shared/dom.js";
-import { MISSING, times, whole } from "../shared/format.js";
+import { byId, element, fillRows, setNotice, setText } from "../shared/dom.js";
+import { onePass } from "../job/target.js";
+import { memory, MISSING, times, whole } from "../shared/format.js";
 import { copyText, offerPictures } from "../shared/share.js";
 import { followSize, keepWheelFromUnfocused } from "../shared/plot.js";
 
@@ -19,23 +20,38 @@ let asked = 0; // questions for a comparison; only the latest is answered
 const away = (error) => setNotice(byId("notice"), `${error.message}; trying again`, "warn");
 
 function measures({ protocol }) {
-  const { mode, runtime, provider, sequence_length: tokens, dtype, weights, kv_cache: cache } = protocol;
-  return `${mode}, ${whole(tokens)} tokens, ${runtime} ${provider}, ${weights === "full" ? dtype : weights}${cache ? `, ${cache} cache` : ""}`;
+  const { runtime, provider, dtype, weights, kv_cache: cache } = protocol;
+  return `${onePass(protocol)}, ${runtime} ${provider}, ${weights === "full" ? dtype : weights}${cache ? `, ${cache} cache` : ""}`;
 }
 
 function ratio(value, index, low = null, high = null) {
-  if (index === 0) return "first";
+  if (index === 0) return "reference";
   if (value === null) return MISSING;
   return low === null ? `${times(value)} (${difference(value, 1)})` : `${times(value)} (${times(low)} to ${times(high)})`;
 }
 
 const isUnsure = ({ latency_ratio_low: low, latency_ratio_high: high }) => low !== null && low < 1 && high > 1;
 
+/** A target and the answer that its job has there; whether that is a model within its limits. */
+function answerOf({ target_id: id, target: name }, index) {
+  const { answer = "" } = jobs.flatMap(({ targets }) => targets).find((each) => each.id === id) ?? {};
+  const bytes = view.architectures.find(({ model, entries }) => entries[index]?.on_frontier && model && answer.startsWith(`${model} `))?.entries[index].memory_bytes;
+  return { says: [`${name} (${index + 1})`, ...(answer ? [[answer, ...(bytes ? [memory(bytes)] : [])].join(", ")] : [])].join(": "), has: view.architectures.some(({ entries }) => entries[index]?.on_frontier) };
+}
+
+/** Of two targets that measured no model in common their answers decide. */
+function apart(index) {
+  const [first, here] = [answerOf(view.targets[0], 0), answerOf(view.targets[index], index)];
+  if (first.has === here.has) return `No model was measured on both, so their answers are side by side. ${first.says}. ${here.says}.`;
+  const [found, none] = first.has ? [first, here] : [here, first];
+  return `Only one has a model within its limits: ${found.says}. None: ${none.says}.`;
+}
+
 /** What the comparison says of a target against the first. */
 function verdict(target, index) {
   const { target: name, latency_ratio: latency, latency_ratio_low: low, latency_ratio_high: high, memory_ratio: memory } = target;
   const here = `${name} (${index + 1})`;
-  if (latency === null) return `${here} has no architecture in common with the first.`;
+  if (latency === null) return apart(index);
   const range = low === null ? "not known how sure" : `${times(low)} to ${times(high)}`;
   const says = isUnsure(target) ? `No sure difference in latency: ${here} takes ${range} that of the first` : `${here} takes ${times(latency)} the latency of the first (${range})`;
   return `${says}${memory === null ? "" : `, and ${times(memory)} its peak memory`}.`;
@@ -57,8 +73,7 @@ function targetRow(target, index) {
 
 function showTargets() {
   const targets = view?.targets ?? [];
-  byId("targets").tBodies[0].replaceChildren(...targets.map(targetRow));
-  byId("targets").hidden = targets.length === 0;
+  fillRows(byId("targets"), targets.map(targetRow));
   byId("nothing").hidden = targets.length > 0;
   setText(byId("verdict"), targets.slice(1).map((target, at) => verdict(target, at + 1)).join(" "));
   setText(byId("note"), view?.note ?? "");
@@ -158,8 +173,8 @@ async function start() {
   byId("everywhere").checked = chosen.everywhere;
   followSize(byId("chart"));
   keepWheelFromUnfocused(byId("chart"));
-  const [found] = await Promise.all([request("/v1/jobs?limit=100"), load()]);
-  jobs = found.items;
+  jobs = (await request("/v1/jobs?limit=100")).items;
+  await load();
   byId("add-job").replaceChildren(...jobs.map(({ id, name, owner }) => element("option", { value: id, text: `${name} (${owner})` })));
   byId("adding").hidden = jobs.length === 0;
   setText(byId("nothing"), jobs.length ? "Choose the first target." : "There is no job to compare yet.");

@@ -1,7 +1,7 @@
 // A job's live page: loads the job and its candidates, then follows its events.
 
 import { patiently, pause, Refused, request, showAccount } from "../shared/api.js";
-import { Answer } from "../job/answer.js";
+import { Answer, limitsInWords } from "../job/answer.js";
 import { TrainingBudget } from "../job/budget.js";
 import { Candidates, ChangedCandidates, factsOf, isMeasured } from "../job/candidates.js";
 import { FrontierChart } from "../job/chart.js";
@@ -33,6 +33,7 @@ const JOB_REFRESH_MS = 1000; // While events arrive; agents that come and go mak
 const SLOW_ROUND_MS = 10000;
 const ANSWER_REFRESH_MS = 2000; // While events arrive.
 const ZOOMED = 2000; // points of the window that the chart shows
+const FIRST_ANSWER_MS = 1500;
 const SLIDING_MS = 120; // A slider at rest for so long is asked about.
 
 const id = document.body.dataset.job;
@@ -48,6 +49,7 @@ let wanted = readView(); // what the address asks for, as long as it is not ther
 let stream = null;
 let zoomed = 0; // questions for a window of the chart
 let asked = 0; // questions for a recommendation; only the latest is answered
+let answered = null; // the limits of the answer that is shown
 
 const lost = (error) => setLive("lost", `${error.message}; trying again`);
 
@@ -85,9 +87,8 @@ const loadLimited = debounced(() => {
   keep();
   drawChart();
   loadAnswer();
-  loadChoices();
 }, SLIDING_MS);
-const refreshAnswer = throttled(() => Promise.all([loadAnswer(), loadChoices()]), () => ANSWER_REFRESH_MS);
+const refreshAnswer = throttled(() => loadAnswer(), () => ANSWER_REFRESH_MS);
 const changed = new ChangedCandidates(path, (views) => {
   views.forEach((view) => candidates.put(view));
   redraw();
@@ -97,6 +98,7 @@ const refresh = throttled(() => loadJob().catch(unlessRefused), () => JOB_REFRES
 
 /** The target that the page opens on: of a job among published models the one that has the answer, else the first. */
 const opening = () => job.targets.find(({ answer: text }) => job.request.space.published && text) ?? job.targets[0];
+const wantedTarget = () => job.targets.find(({ id: each }) => each === wanted.target) ?? opening();
 const targetNow = () => job.targets.find(({ id: each }) => each === chosen);
 
 function redraw() {
@@ -132,7 +134,8 @@ function keep() {
 
 /** Shows what the address asks for: its target first, its candidate once it is there. */
 function show(view) {
-  const target = job.targets.find(({ id: each }) => each === view.target) ?? opening();
+  wanted = view;
+  const target = wantedTarget();
   if (target.id !== chosen) choose(target.id);
   wanted = view;
   quality.picked = view.quality;
@@ -178,17 +181,25 @@ function trainOf(candidateId) {
   train();
 }
 
-/** The recommendation for the limits that are set, from what is known by now. */
-async function loadAnswer() {
+/** The answer for the limits that are set, from what is known by now: of a job among published models that over all its targets. */
+async function loadAnswer({ isFirst = false } = {}) {
   const measured = candidates.all.filter(isMeasured);
-  if (measured.length === 0) return;
+  const isPublished = Boolean(job.request.space.published);
+  if (measured.length === 0 && !isFirst && !isPublished) return;
   const [question, target] = [++asked, targetNow()];
   limits.know(target, measured);
   try {
-    const query = new URLSearchParams({ target: target.id, ...limits.parameters, ...budget.parameters });
-    const view = await patiently(`${path}/recommendation?${query}`);
+    const query = new URLSearchParams(isPublished ? limits.parameters : { target: target.id, ...limits.parameters, ...budget.parameters });
+    const view = await patiently(`${path}/${isPublished ? "choices" : "recommendation"}?${query}`, unanswered);
     if (question !== asked) return;
-    byId("answer").hidden = false;
+    answered = view.limits;
+    setNotice(byId("stale"), "");
+    byId("answer").hidden = measured.length === 0;
+    if (isPublished) {
+      setText(byId("answer-title"), "Limits");
+      answer.showMoves(view);
+      return recommend(showChoices(view).map(({ recommended }) => recommended?.candidate).find((best) => best?.target_id === target.id)?.id ?? null);
+    }
     const best = view.recommended?.id ?? null;
     budget.know(view.training);
     answer.show(view, view.recommended && candidates.put(ofSearch(view.recommended)), target.protocol);
@@ -196,10 +207,7 @@ async function loadAnswer() {
       elsewhere.show(view.recommended, target);
       trained.list(byId("answer-trainings"), view.recommended);
     }
-    table.recommend(best);
-    if (chart.recommended === best) return;
-    chart.recommended = best;
-    drawChartNow(); // At once: whoever moves a slider watches.
+    recommend(best);
   } catch (error) {
     if (budget.isRefused(error.field) && question === asked) { // Of an address: the job's law knows one budget, or the worker is gone.
       budget.forget();
@@ -209,15 +217,16 @@ async function loadAnswer() {
   }
 }
 
-/** The answer over all targets of a job among published models, for the limits that are set. */
-async function loadChoices() {
-  if (!job.request.space.published) return;
-  try {
-    showChoices(await patiently(`${path}/choices?${new URLSearchParams(limits.parameters)}`));
-  } catch (error) {
-    unlessRefused(error);
-  }
+/** Marks the recommended model in table and chart; null: none of this target. */
+function recommend(best) {
+  table.recommend(best);
+  if (chart.recommended === best) return;
+  chart.recommended = best;
+  if (candidates.all.length) drawChartNow(); // At once: whoever moves a slider watches.
 }
+
+/** Says that what is shown is not for the limits that are set now. */
+const unanswered = ({ message }) => answered && setNotice(byId("stale"), `${message[0].toUpperCase()}${message.slice(1)}; this answer is for ${limitsInWords(answered)}.`, "warn");
 
 /** A recommended model as the search predicted it, if the page knows that: the answer may be for another training. */
 function ofSearch(candidate) {
@@ -231,7 +240,7 @@ function showChosen() {
   const candidate = recordOf(selected);
   byId("chosen").hidden = !candidate;
   if (!candidate) return;
-  setText(byId("chosen-title"), `Candidate ${whole(candidate.number)}`);
+  setText(byId("chosen-title"), candidate.model || `Candidate ${whole(candidate.number)}`);
   setText(byId("chosen-facts"), [
     ...factsOf(candidate), ...generationOf(candidate),
   ].join(" · "));
@@ -278,11 +287,18 @@ async function loadJob() {
     control.show(null);
     throw error;
   }
+  if (chosen === null) await loadFirstAnswer();
   showJob();
 }
 
+/** An answer that comes later moves what is read already; one that takes long is not waited for. */
+async function loadFirstAnswer() {
+  chosen = wantedTarget().id;
+  if (targetNow().settled > 0 || job.request.space.published) await Promise.race([loadAnswer({ isFirst: true }), pause(FIRST_ANSWER_MS)]);
+}
+
 function showJob() {
-  if (!job.targets.some((target) => target.id === chosen)) chosen = (job.targets.find(({ id: each }) => each === wanted.target) ?? opening()).id;
+  if (!job.targets.some((target) => target.id === chosen)) chosen = wantedTarget().id;
   candidates.turn(chosen);
   document.body.classList.toggle("published", Boolean(job.request.space.published));
   chart.baseline = job.request.space.model ? "My model" : "Baseline";

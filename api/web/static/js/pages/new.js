@@ -208,14 +208,14 @@ function show({ refusals, targets, launches, minutes, minutes_at_most: most, can
   setText(byId("estimate-file"), file === null ? MISSING : fileSize(file));
   byId("estimate-file").parentElement.hidden = published.isChosen;
   setText(byId("estimate-says"), [
-    ...(refusals.length ? ["The search would be refused.", ...refused] : []), published.isChosen ? `On ${count(targets.length, "combination")} of runtime and format.` : `${count(baselines, "launch", "es")} of these for ${model.isChosen ? "my model" : "the stock model"}.`,
+    ...(refusals.length ? ["The search would be refused.", ...refused] : []), published.isChosen ? `On ${count(targets.length, "combination")} of runtime and format.` : `${count(baselines, "launch", "es")} of these for ${model.isChosen ? "my model" : "the baseline"}.`,
     SOURCES[source], note,
   ].join(" "));
 }
 
 /** What the baselines are predicted to take there: what limits can be chosen by. */
 function sayStock(stock) {
-  if (!stock.length) return "Nothing was measured there yet that limits could be chosen by. They may stay empty: the job's page then has sliders for them.";
+  if (!stock.length) return "What the baseline would take there cannot be predicted yet. Limits may stay empty: the job's page has sliders for them.";
   const each = stock.map(({ name, latency_ms: ms, latency_low_ms: low, latency_high_ms: high, memory_bytes: bytes }) =>
     `${milliseconds(ms)} (${figure(low)} to ${figure(high)}) and ${megabytes(bytes)} with ${name}`);
   return `${model.isChosen ? "My model" : "The baseline"} is predicted at ${each.join(", at ")}.`;

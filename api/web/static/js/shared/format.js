@@ -41,6 +41,15 @@ export const generationOf = (candidate) => [
 export const percent = known((value) => `${formats[0].format(100 * value)} %`);
 
 const WIDE = 0.4; // Half-width on the logarithm above which ± would mislead.
+const MEMORY_SPREAD = 0.005; // As in the answers (`core.search.pareto.options`).
+
+/** Half of a figure's interval, on the logarithm. */
+export const spreadOf = (value, halfWidth) => Math.asinh((halfWidth ?? 0) / value);
+
+/** The ends of a figure's interval. */
+export const ends = (value, halfWidth) => [-1, 1].map((side) => value * Math.exp(side * spreadOf(value, halfWidth)));
+
+export const memoryHalf = (bytes) => bytes * Math.sinh(MEMORY_SPREAD);
 
 /** A median with half of its interval on the logarithm, as on a terminal: "31.2 ± 0.9", or by the ends of a wide one: "96 (63 to 150)". */
 export function withInterval(value, spread) {
@@ -51,10 +60,12 @@ export function withInterval(value, spread) {
   const halfWidth = value * Math.sinh(spread);
   const exponent = Math.floor(Math.log10(halfWidth)); // to the first digit of the half-width, the second of 1 and 2
   const digits = Math.min(Math.max((halfWidth / 10 ** exponent < 2.95 ? 1 : 0) - exponent, 0), 3);
-  return `${formats[digits].format(value)} ± ${formats[digits].format(halfWidth)}`;
+  return `${value.toFixed(digits)} ± ${halfWidth.toFixed(digits)}`;
 }
 
 export const latency = (value, halfWidth) => (value == null || !halfWidth ? milliseconds(value) : `${withInterval(value, Math.asinh(halfWidth / value))} ms`);
+/** A measured peak memory with its interval. */
+export const memory = known((bytes) => `${withInterval(bytes / 1e6, MEMORY_SPREAD)} MB`);
 
 export const duration = known((seconds) => {
   if (seconds < 60) return `${Math.max(1, Math.round(seconds))} s`;

@@ -8,12 +8,12 @@ export function perplexityText(predicted) {
   return predicted.relative_to ? `${predicted.perplexity.toFixed(2)}×` : predicted.perplexity.toFixed(1);
 }
 
-/** The same with its interval: "31.2 ± 0.9", "96 (63 to 150)" of a wide one, or "0.83× (0.72–0.95)"; with a `*` where it is extrapolated. */
+/** The same with its interval: "31.2 ± 0.9", "96 (63 to 150)" of a wide one, or "0.83× (0.72 to 0.95)"; and where it is extrapolated. */
 export function perplexityWithInterval(predicted) {
   const { perplexity_low: low, perplexity_high: high, relative_to: isRatio, extrapolated } = predicted ?? {};
-  const mark = extrapolated ? "*" : "";
+  const mark = extrapolated ? ", extrapolated" : "";
   if (low == null || high == null) return `${perplexityText(predicted)}${mark}`;
-  if (isRatio) return `${perplexityText(predicted)} (${low.toFixed(2)}–${high.toFixed(2)})${mark}`;
+  if (isRatio) return `${perplexityText(predicted)} (${low.toFixed(2)} to ${high.toFixed(2)})${mark}`;
   return `${withInterval(predicted.perplexity, Math.log(high / low) / 2)}${mark}`;
 }
 

@@ -1,6 +1,6 @@
 // The shape of an architecture in a few words.
 
-import { count } from "./format.js";
+import { count, whole } from "./format.js";
 
 /** Kinds of blocks → what people call them. */
 export const KINDS = {
@@ -16,6 +16,9 @@ export const kindTitle = ({ kind }) => KINDS[kind] ?? kind;
 
 /** The page of a CandidateView. */
 export const candidateAddress = ({ job_id: job, id }) => `/jobs/${encodeURIComponent(job)}/candidates/${encodeURIComponent(id)}`;
+
+/** How a candidate came to be: "first models, spread" or "generation 3, mutate". */
+export const proposed = ({ role, generation, operator }) => (role === "baseline" ? "baseline" : `${generation === 0 ? "first models" : `generation ${whole(generation)}`}, ${operator}`);
 
 /** "srupp", "transformer_xl", "encoder" or "gpt2": models that recipes train alike. */
 export function familyOf({ blocks = [], positions, causal }) {

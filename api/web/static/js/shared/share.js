@@ -11,6 +11,9 @@ export async function copyText(button, text) {
   setTimeout(() => setText(button, title), 2000);
 }
 
+/** Gives a line of commands a button that copies it. */
+export const offerCopy = (line) => line.after(element("button", { type: "button", class: "copy", text: "Copy", on: { click: ({ currentTarget }) => copyText(currentTarget, line.textContent) } }));
+
 /** Without TLS a page has no clipboard, only what is selected. */
 function copySelected(button, text) {
   const area = element("textarea", { class: "visually-hidden" });
