@@ -249,7 +249,7 @@ function showChosen() {
 }
 
 function choose(targetId) {
-  limits.turn(chosen, targetId);
+  if (!job.request.space.published) limits.turn(chosen, targetId); // Its answer is over all targets.
   chosen = targetId;
   changed.clear();
   asked += 1; // The recommendation that is under way is that of the target before.
@@ -287,13 +287,14 @@ async function loadJob() {
     control.show(null);
     throw error;
   }
-  if (chosen === null) await loadFirstAnswer();
+  const isFirst = chosen === null;
   showJob();
+  if (isFirst) await loadFirstAnswer();
+  byId("job").hidden = false;
 }
 
 /** An answer that comes later moves what is read already; one that takes long is not waited for. */
 async function loadFirstAnswer() {
-  chosen = wantedTarget().id;
   if (targetNow().settled > 0 || job.request.space.published) await Promise.race([loadAnswer({ isFirst: true }), pause(FIRST_ANSWER_MS)]);
 }
 
@@ -312,7 +313,6 @@ function showJob() {
   if (candidates.all.length === 0) drawChart(); // which says what is awaited
   showTarget(target, job, candidates.traits);
   showExports(path, chosen);
-  byId("job").hidden = false;
 }
 
 function showTrust() {
@@ -331,7 +331,7 @@ function showQuality() {
   chart.trained = found instanceof Set ? found : null;
   if (isTrained && !found) chart.withhold("Loading the perplexities of the trained models…");
   else if (found instanceof Error) chart.withhold(`Could not load the perplexities of the trained models: ${found.message}`);
-  else chart.withhold(candidates.all.length ? null : candidates.header ? awaited(job, targetNow()) : "Loading the candidates…");
+  else chart.withhold(!candidates.header ? "Loading the candidates…" : candidates.all.length ? null : awaited(job, targetNow()));
   setText(byId("quality-note"), chart.trained ? `Only trained models: perplexity on the ${splitTitle(scored[0].split)} split of ${scored[0].dataset}, trained with recipe ${scored[0].recipe}.` : noteOnQuality());
   byId("quality-note").hidden = !byId("quality-note").textContent;
 }
