@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 from urllib.parse import quote
@@ -11,6 +12,8 @@ import pytest
 from playwright.sync_api import BrowserContext, expect
 from watched_page import Watch, WatchedPage
 
+from edgefront.core.measurement.statistics import standing
+from edgefront.core.search.pareto.options import MEMORY_SPREAD
 from edgefront.embedded.service import EmbeddedService
 
 PREDICTED = "predicted perplexity, gpt2-small = 1<br>ratio, own data"
@@ -45,7 +48,8 @@ def test_quality_stands_against_latency_with_intervals_and_memory_as_size(
     for point in frontier:
         drawn_point, view = drawn_points[point["id"]], point["predicted"]
         assert (drawn_point["x"], drawn_point["y"]) == (point["latency_ms"], view["perplexity"])
-        assert drawn_point["half"] == (point["latency_half_width_ms"] or 0)
+        spread = math.asinh((point["latency_half_width_ms"] or 0) / point["latency_ms"])
+        assert drawn_point["half"] == pytest.approx(point["latency_ms"] * math.expm1(spread))
         assert drawn_point["up"] == pytest.approx(view["perplexity_high"] - view["perplexity"])
         assert drawn_point["down"] == pytest.approx(view["perplexity"] - view["perplexity_low"])
     by_memory = sorted(frontier, key=lambda point: point["memory_bytes"])
@@ -71,9 +75,14 @@ def test_limits_are_drawn(
     seen.until(f"{CHART}.layout.shapes.map(({{x0, x1}}) => [x0, x1]).join()", "7.5,7.5")
     assert seen.page.evaluate(f"{CHART}.layout.annotations[0].text") == "at most 7.50 ms"
     hollow = f"{FRONTIER}.marker.symbol.filter((symbol) => symbol.endsWith('-open')).length"
-    seen.until(hollow, sum(value > float(limit) for value in memory))
+    large = float(limit) * math.exp(MEMORY_SPREAD)
+    seen.until(hollow, sum(value > large for value in memory))
     expect(seen.page.locator("#legend")).to_contain_text("Above the memory limit")
-    beyond = [point["latency_ms"] > 7.5 or point["memory_bytes"] / 1e6 > float(limit) for point in frontier]
+    beyond = [
+        standing(ms := point["latency_ms"], math.asinh(point["latency_half_width_ms"] / ms), 7.5) == "beyond"
+        or point["memory_bytes"] / 1e6 > large
+        for point in frontier
+    ]
     faint = f"{FRONTIER}.marker.opacity.filter((opacity) => opacity < 0.5).length"
     assert any(beyond)
     seen.until(faint, sum(beyond))

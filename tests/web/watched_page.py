@@ -55,8 +55,11 @@ class WatchedPage:
         self.complaints.clear()
 
     def points(self) -> dict[str, int]:
-        """`POINTS`, as they are now."""
-        return {str(name): int(count) for name, count in self.page.evaluate(POINTS).items()}
+        """`POINTS`, as they are now; out of bounds is also what is not beyond a limit for sure."""
+        found = {str(name): int(count) for name, count in self.page.evaluate(POINTS).items()}
+        if "bound" in found:
+            found["outside"] += found.pop("bound")
+        return found
 
     def cells(self, rows: str) -> list[list[str]]:
         """The text in each cell of the table rows that are in sight, as they are now: without tabs and line breaks."""

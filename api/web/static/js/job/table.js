@@ -30,7 +30,6 @@ const generated = (candidate) => candidate.token_ms != null;
 // `roomy` one has no place on a phone: a candidate's page has all.
 const COLUMNS = [
   { name: "number", title: "#", number: true, by: "number", value: (c) => c.number },
-  { name: "model", title: "Model", text: (c) => c.model, wraps: true, whenKnown: (c) => c.model },
   { name: "parameters", roomy: "parameters roomy-if-predicted", title: "Parameters", number: true, by: "decoder_parameters", value: (c) => c.decoder_parameters, text: (c) => millions(c.decoder_parameters) },
   { name: "latency", title: "Latency", number: true, wraps: true, by: "latency_ms", value: (c) => c.latency_ms, text: (c) => latency(c.latency_ms, c.latency_half_width_ms) },
   { name: "first-token", roomy: "roomy", title: "First token", number: true, by: "first_token_ms", value: (c) => c.first_token_ms, text: (c) => latency(c.first_token_ms, c.first_token_half_width_ms), wraps: true, whenKnown: generated },
@@ -50,7 +49,7 @@ const COLUMNS = [
   { name: "digest", roomy: "roomy", title: "Digest", by: "digest", wraps: true },
 ];
 
-const FIRST_SORT = COLUMNS[2];
+const FIRST_SORT = COLUMNS[1];
 const FIRST_GROUP = "frontier";
 
 export class CandidateTable {
@@ -231,7 +230,7 @@ export class CandidateTable {
     const train = element("button", {
       type: "button", class: "train", text: "Train…", "aria-label": `Train candidate ${number}`, on: { click: () => this.onTrain() },
     });
-    cells.number.append(pick, ...(candidate.model ? [] : [train]));
+    cells.number.append(pick, candidate.model ? element("span", { class: "under", text: candidate.model }) : train);
     const record = recordOf(candidate);
     cells.digest.append(
       element("a", { href: candidateAddress(candidate), title: candidate.digest, "aria-label": `${candidate.digest.slice(0, 10)}, page of candidate ${number}` },

@@ -53,10 +53,10 @@ export function fillRows(table, rows) {
   if (focused) [...table.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus({ preventScroll: true });
 }
 
-/** Shows `text` in a notice, or hides it when there is none. `kind`: "", "warn" or "bad". */
+/** Shows `text`, as `setCoded` does, in a notice, or hides it when there is none. `kind`: "", "warn" or "bad". */
 export function setNotice(node, text, kind = "") {
   node.className = `notice ${kind}`.trim();
-  setText(node, text);
+  if (node.textContent !== text.replaceAll("`", "")) setCoded(node, text);
   node.hidden = !text;
 }
 
