@@ -210,6 +210,5 @@ def _excess(candidate: CandidateView, limits: Limits) -> str:
     option, given = option_of(candidate, None, "", None), OptionLimits(**limits.model_dump())
     share, name = max((option.value(name) / limit - 1, name) for name, limit in given.given.items())
     launches = "one launch" if candidate.launches == 1 else f"{candidate.launches} launches"
-    stands = given.standings(option)[name]
-    excess = f"{rounded(max(0.1, 100 * share), 2)} % beyond" if stands == "beyond" else stands
-    return f"{option.figure(name)} {UNITS[name]}, {launches}, {excess}"
+    stands = given.standings(option)[name].replace("beyond", f"{rounded(max(0.1, 100 * share), 2)} % beyond")
+    return f"{option.figure(name)} {UNITS[name]}, {launches}, {stands}"

@@ -1,10 +1,10 @@
 // The launches of a candidate with their raw samples, each as a strip on one common scale.
 
+import { PURPOSES } from "../device/work.js";
 import { byId, element, fillRows, setText, svg } from "../shared/dom.js";
 import { count, latency, megabytes, milliseconds, MISSING, moment } from "../shared/format.js";
 
 const [WIDTH, HEIGHT, EDGE, MIDDLE] = [300, 26, 6, 13];
-export const PURPOSES = { first: "first launch", refinement: "repeated launch", repeat: "check of a launch", anchor: "anchor" };
 
 function median(values) {
   const row = [...values].sort((a, b) => a - b);

@@ -2,8 +2,10 @@
 
 import { byId, element, fillRows, setText } from "../shared/dom.js";
 import { ago, whole } from "../shared/format.js";
-import { PURPOSES } from "../candidate/launches.js";
 import { shapeOf } from "../shared/shape.js";
+
+/** What a launch is for, in words. */
+export const PURPOSES = { first: "first launch", refinement: "repeated launch", repeat: "check of a launch", anchor: "anchor" };
 
 const jobLink = ({ job_id: id, job_name: name }, other) => (id ? element("a", { href: `/jobs/${encodeURIComponent(id)}`, text: name }) : other);
 
