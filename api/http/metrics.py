@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
@@ -69,10 +68,9 @@ class Metrics:
         registry = CollectorRegistry()
         Gauge("edgefront_database_up", "1 if the database answers", registry=registry).set(state is not None)
         Gauge("edgefront_broker_up", "1 if the broker answers", registry=registry).set(broker)
-        with suppress(OSError):  # no artifact is stored yet
-            disk = shutil.disk_usage(artifacts)
-            gauge = Gauge("edgefront_artifacts_free_bytes", "Bytes left on the disk of artifacts", registry=registry)
-            gauge.set(disk.free)
+        folder = next(folder for folder in (artifacts, *artifacts.absolute().parents) if folder.exists())
+        free = Gauge("edgefront_artifacts_free_bytes", "Bytes left on the disk of artifacts", registry=registry)
+        free.set(shutil.disk_usage(folder).free)
         for name, meaning, label, values in state or ():
             gauge = Gauge(f"edgefront_{name}", meaning, [label] if label else [], registry=registry)
             for key, value in values.items():
