@@ -12,6 +12,7 @@ from simulated_agent import SimulatedAgent
 from sqlalchemy import text
 
 from edgefront.core.common.errors import Unavailable
+from edgefront.core.common.states import WorkKind
 from edgefront.core.services import work
 from edgefront.core.services.settings import Settings
 from edgefront.core.store import database as database_module
@@ -63,3 +64,24 @@ def test_a_migration_under_running_processes(
     service.measure(board)
     view = client.get(f"/v1/jobs/{made['id']}").json()
     assert view["state"] == "finished", view
+
+
+def test_an_error_of_the_database_uses_up_no_attempt_and_ends_no_job(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, client = service.database, service.client("user", "bob")
+    board = SimulatedAgent(database)
+    made = service.submit(client)
+    worker = Worker(database, Settings())
+
+    def broken(*_: object) -> bool:
+        with database.read() as session:
+            session.execute(text("SELECT no_such_column FROM job"))
+        return False
+
+    with monkeypatch.context() as patched:
+        patched.setattr("edgefront.workers.work.take_short_steps", broken)
+        for _ in range(2 * work.WORK_ATTEMPTS):
+            worker.requested(WorkKind.ADVANCE, made["targets"][0]["id"])
+    service.measure(board)
+    assert client.get(f"/v1/jobs/{made['id']}").json()["state"] == "finished"
