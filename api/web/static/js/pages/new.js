@@ -208,7 +208,7 @@ function show({ refusals, targets, launches, minutes, minutes_at_most: most, can
   setText(byId("estimate-file"), file === null ? MISSING : fileSize(file));
   byId("estimate-file").parentElement.hidden = published.isChosen;
   setText(byId("estimate-says"), [
-    ...(refusals.length ? ["The search would be refused.", ...refused] : []), published.isChosen ? `On ${count(targets.length, "combination")} of runtime and format.` : `${count(baselines, "launch", "es")} of these for ${model.isChosen ? "my model" : "the baseline"}.`,
+    ...(refusals.length ? ["The search would be refused.", ...refused] : []), published.isChosen ? `On ${count(targets.length, "combination")} of runtime and format.` : `${whole(baselines)} of the launches measure ${model.isChosen ? "my model" : "the baseline"}.`,
     SOURCES[source], note,
   ].join(" "));
 }
