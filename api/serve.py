@@ -96,6 +96,7 @@ def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) 
 def serve(settings: Settings) -> None:
     """Serves until SIGTERM. Raises `InvalidInput` for unusable settings, `Conflict` for another release's database."""
     log_to_stderr(settings.log)
+    settings.check_artifacts()
     switch_often()
     server = make_server(settings, log_config=None)
     database = Database(settings.database_url, pool_size=1)

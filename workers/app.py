@@ -239,6 +239,7 @@ def __getattr__(name: str) -> Any:
         switch_often()
         try:
             settings = Settings()
+            settings.check_artifacts()
             database = open_database(settings)
             database.refuse_other_release()
         except (EdgefrontError, OSError) as error:

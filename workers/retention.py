@@ -102,7 +102,7 @@ def main() -> None:
     database = Database(settings.database_url, pool_size=1)
     try:
         if dry_run:
-            sys.stdout.writelines(f"{item}\n" for item in expired(database, settings))
+            sys.stdout.write("".join(f"{item}\n" for item in expired(database, settings)) or "nothing to delete\n")
         else:
             sys.stdout.write(f"{delete_expired(database, settings)} deleted\n")
     finally:

@@ -244,8 +244,11 @@ class Worker:
 
         @app.task(name=tasks.SERVED, shared=False)  # type: ignore[untyped-decorator]
         def served(queue: str) -> None:
-            with self.database.write() as session:
-                work.served(session, queue, self.database.now(session))
+            try:
+                with self.database.write() as session:
+                    work.served(session, queue, self.database.now(session))
+            except Unavailable as error:
+                _log.warning("this worker does nothing for now: %s", error)
 
         @app.task(name=tasks.WORK, shared=False)  # type: ignore[untyped-decorator]
         def do_work(queue: str) -> None:

@@ -212,11 +212,11 @@ def require_same_origin(headers: Headers, scheme: str) -> None:
     site = headers.get("sec-fetch-site")
     if site is not None:
         if site != "same-origin":
-            raise Forbidden(f"a request by cookie must come from this server's own pages, not {site}")
+            raise Forbidden(f"a request without a key must come from this server's own pages, not {site}")
         return
     origin = headers.get("origin")
     if origin is None or urlsplit(origin)[:2] != (scheme, headers.get("host", "")):
-        raise Forbidden(f"a request by cookie must come from this server's own pages, not {origin or 'nowhere'}")
+        raise Forbidden(f"a request without a key must come from this server's own pages, not {origin or 'nowhere'}")
 
 
 def _checked(secret: str) -> str:

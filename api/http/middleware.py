@@ -58,10 +58,11 @@ class Guard:
             await self.app(scope, receive, send)
             return
         given = Headers(scope=scope).get("x-request-id", "")
-        with log_facts(request=given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex[:16]):
-            await self._answer(scope, receive, send)
+        request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex[:16]
+        with log_facts(request=request_id, client=(scope.get("client") or ("unknown",))[0]):
+            await self._answer(scope, receive, send, request_id)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         begun = time.perf_counter()
         state: dict[str, Any] = scope.setdefault("state", {})
         started = False
@@ -71,7 +72,7 @@ class Guard:
             if message["type"] == "http.response.start" and not started:
                 started = True
                 headers = MutableHeaders(raw=message["headers"])
-                for name, value in _HEADERS:
+                for name, value in (*_HEADERS, ("X-Request-ID", request_id)):
                     headers.setdefault(name, value)
                 seconds = time.perf_counter() - begun - state.get("waited_s", 0.0)
                 route = str(getattr(scope.get("route"), "path_format", None) or "unmatched")

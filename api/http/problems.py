@@ -80,8 +80,9 @@ def of_error(error: EdgefrontError) -> Response:
     if error.status >= 500 and error.status != 503:
         return of_crash(error)
     detail = error.detail
+    if error.status == 503:
+        _log.warning("answered with 503: %s", detail)
     if isinstance(error.__cause__, SQLAlchemyError):
-        _log.warning("answered with %d: %s", error.status, detail)
         detail = "the database is unavailable or busy; try again"  # the driver's message may name hosts and users
     return respond(error.status, error.kind, detail, headers=headers, extra=error.extra)
 

@@ -112,7 +112,7 @@ def _check(name: str, context: Context) -> str:
             with context.database.read() as session:
                 queues = work.queue_states(session, context.database.now(session))
             lacking = [queue.label for queue in queues if queue.lacks_worker]
-            return f"no worker serves the queue {' and '.join(lacking)}" if lacking else "ok"
+            return f"no worker takes work from {' and '.join(lacking)}" if lacking else "ok"
         elif name == "broker" and not (context.settings.embedded or broker_answers(context.settings, BROKER_TIMEOUT_S)):
             return "the broker does not answer"
     except Unavailable as error:

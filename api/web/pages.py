@@ -222,7 +222,8 @@ def _add_page(path: str, template: str) -> None:
     def page(request: Request) -> Response:
         # After a link from another site, browsers do not send a SameSite=Strict cookie: then the page's script checks.
         is_cross_site = request.headers.get("sec-fetch-site") == "cross-site"
-        if COOKIE not in request.cookies and not is_cross_site:
+        is_signed_in = COOKIE in request.cookies or hasattr(request.state, "signed_in")
+        if not is_signed_in and not is_cross_site:
             address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
             return RedirectResponse(f"/login?next={quote(address, safe='')}", status_code=303, headers=PAGE_HEADERS)
         return _render(request, template, **request.path_params)

@@ -267,6 +267,23 @@ class Settings(BaseSettings):
     def artifact_folder(self) -> Path:
         return self.artifacts or self.home / "artifacts"
 
+    def check_artifacts(self) -> None:
+        """Creates the folder of artifacts. Raises `InvalidInput` if files cannot be written there."""
+        folder = self.artifact_folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            reason = "" if os.access(folder, os.W_OK) else "permission denied"
+        except OSError as error:
+            reason = error.strerror or str(error)
+        if reason:
+            name = _variable("artifacts")
+            raise InvalidInput(
+                f"{name}: {folder} cannot be written: {reason}",
+                field=name,
+                value=str(folder),
+                allowed="a folder that the API and the workers share and may write",
+            )
+
     @property
     def embedded(self) -> bool:
         """Whether the worker runs in the API process."""

@@ -111,10 +111,11 @@ class Checkpoints:
                     if int(path.name.removeprefix(_PREFIX)) != progress.best_step:
                         self._remove(path)
         except (OSError, SafetensorError, RuntimeError) as error:
+            is_full = disk_is_full(self.folder)  # as torch does not say why; asked before what was written makes room
             if ranks.is_first:
                 shutil.rmtree(part, ignore_errors=True)
             full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-            full = full or "No space left" in str(error) or disk_is_full(self.folder)  # torch does not say why
+            full = full or is_full or "No space left" in str(error)
             cause = f"no space left in {self.folder}" if full else str(error)
             raise Unavailable(f"the checkpoint {final.name} cannot be written: {cause}") from error
 

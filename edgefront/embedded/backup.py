@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from edgefront.core.common.errors import Conflict, EdgefrontError, InvalidInput, NotFound
-from edgefront.core.common.files import check_empty, refusing_full_disk
+from edgefront.core.common.files import refusing_full_disk
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.folder import files_in
 from edgefront.core.store.database import parse_url
@@ -29,7 +29,8 @@ def back_up(settings: Settings, folder: Path) -> int:
         NotFound: there is no database.
         Unavailable: the disk is full. The folder is then as it was.
     """
-    check_empty(folder, force=False)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise Conflict(f"{folder} exists: a backup needs a new folder")
     database = _database_file(settings)
     if not database.is_file():
         raise NotFound(f"{database} does not exist: name the data folder of the service with --home")

@@ -57,7 +57,7 @@ def test_a_service_without_workers_says_so_everywhere(service: Service) -> None:
     made = client.post("/v1/jobs", json=job()).json()
     ready = service.client(None).get("/v1/ready")
     assert (ready.status_code, ready.json()["status"]) == (200, "degraded")
-    assert ready.json()["checks"]["workers"] == "no worker serves the queue edgefront"
+    assert ready.json()["checks"]["workers"] == "no worker takes work from edgefront"
     assert metrics(service)["edgefront_queue_unserved_seconds", (("queue", "edgefront-search"),)] == math.inf
 
     def note() -> str:
@@ -66,7 +66,7 @@ def test_a_service_without_workers_says_so_everywhere(service: Service) -> None:
 
     assert "worker" not in note()  # for a minute a worker may just be starting
     served(service, seconds_ago=121)
-    assert "Waits for a worker of the queue 'edgefront' since 2 min." in note()
+    assert "Waits for a worker since 2 min: none takes work from the queue 'edgefront'." in note()
     assert metrics(service)["edgefront_queue_unserved_seconds", (("queue", "edgefront"),)] >= 121
     served(service, seconds_ago=0)
     assert "worker" not in note()
@@ -76,7 +76,7 @@ def test_a_service_without_workers_says_so_everywhere(service: Service) -> None:
         now = service.database.now(session)
         work.request(session, WorkKind.SEARCH, {made["targets"][0]["id"]: "bob"}, now - timedelta(minutes=3))
         work.served(session, work.SEARCH.name, now - timedelta(minutes=3))
-    assert "Waits for a worker of the queue 'edgefront-search' since 3 min." in note()
+    assert "Waits for a worker since 3 min: none takes work from the queue 'edgefront-search'." in note()
     assert metrics(service)["edgefront_queue_oldest_seconds", (("queue", "edgefront-search"),)] >= 180
 
 

@@ -37,6 +37,12 @@ def test_a_trusted_proxy_signs_people_in(service: Service) -> None:
     assert service.client("admin", "root").get(path, headers=ADA).json()["owner"] == "ada@example.org"
 
 
+def test_pages_ask_nobody_for_a_key_whom_a_proxy_has_signed_in(service: Service) -> None:
+    page = {"Accept": "text/html"}
+    assert service.client_with(ADA).get("/jobs", headers=page).status_code == 200
+    assert service.client(None).get("/jobs", headers=page).status_code == 303
+
+
 def test_another_site_cannot_use_the_sign_on(service: Service) -> None:
     ada = service.client_with(ADA)
     assert "own pages" in problem(ada.post("/v1/jobs", json=job()), 403)["detail"]

@@ -31,6 +31,9 @@ FORWARDED = {
     "X-Forwarded-Proto": "https",
     "Forwarded": "for=192.0.2.3",
     "X-Real-IP": "192.0.2.4",
+    "X-Forwarded-Email": "ada@example.org",
+    "X-Auth-Request-User": "ada",
+    "Remote-User": "ada",
 }
 SAID = ("x-forwarded-for", "x-forwarded-proto")
 
@@ -57,6 +60,7 @@ def said(client: httpx.Client, url: str) -> list[str | None]:
     """What reaches the API of who asks, where a client says that it is somebody else."""
     headers = client.get(url, headers=FORWARDED).json()
     assert headers["host"] == urlsplit(url).netloc
+    assert not {"x-forwarded-email", "x-auth-request-user", "remote-user"} & headers.keys()
     return [headers.get(name) for name in SAID]
 
 

@@ -105,7 +105,7 @@ def _unserved(queues: Sequence[work.QueueState], job: Job, now: datetime) -> str
     for queue in queues:
         waited_s = min(queue.unserved_s, (now - job.created_at).total_seconds())
         if queue.lacks_worker and waited_s > work.UNSERVED_S:
-            return f"Waits for a worker of the queue {queue.label!r} since {waited_s / 60:.0f} min."
+            return f"Waits for a worker since {waited_s / 60:.0f} min: none takes work from the queue {queue.label!r}."
     return ""
 
 

@@ -15,7 +15,7 @@ from edgefront.core.architectures.cost.passes import Logits
 from edgefront.core.common.errors import Conflict, EdgefrontError, InvalidInput
 from edgefront.core.common.files import Archive
 from edgefront.core.common.number_formats import NumberFormat
-from edgefront.core.common.states import ENDED_TRAININGS
+from edgefront.core.common.states import ENDED_TRAININGS, TrainingState
 from edgefront.core.common.validation import checked
 from edgefront.core.model_files.model_file import ModelFormat
 from edgefront.core.schemas.messages import Event
@@ -192,7 +192,8 @@ class Trainings(Resource):
         if not listed:
             training = self.get(training_id)
             what = {RESULT: "no result", CHECKPOINTS: "no checkpoint", TENSORBOARD: "no files for TensorBoard"}[kind]
-            raise Conflict(f"training {training_id} is {training.state} and has {what} yet", state=training.state)
+            why = "was the database restored without the artifacts?" if training.state == TrainingState.DONE else "wait"
+            raise Conflict(f"training {training_id} is {training.state} and has {what}: {why}", state=training.state)
         folder, downloaded = Path(path), []
         for file in listed:
             inside = PurePosixPath(file.path)
