@@ -19,7 +19,7 @@ with open("{log}", "a") as log:
     print(*sys.argv[1:], file=log)
 if sys.argv[1] == "install":
     for package in set(sys.argv[2:]) & set({has!r}):
-        program = pathlib.Path("{folder}", dict(postgresql="initdb").get(package, package))
+        program = pathlib.Path("{folder}", dict(postgresql="initdb", prometheus="promtool").get(package, package))
         program.touch()
         program.chmod(0o755)
 """
@@ -80,8 +80,8 @@ def test_root_gets_all_that_is_missing_at_once(
     assert step(monkeypatch, user=0) == 0
     update, install = log.read_text(encoding="utf-8").splitlines()
     assert update.startswith("update ")
-    assert install.endswith(" redis-server chromium-headless-shell")
-    assert "redis-server, chromium-headless-shell for the tests" in capsys.readouterr().err
+    assert install.endswith(" redis-server chromium-headless-shell prometheus")
+    assert "redis-server, chromium-headless-shell, prometheus for the tests" in capsys.readouterr().err
     assert step(monkeypatch, user=0) == 0
     assert len(log.read_text(encoding="utf-8").splitlines()) == 2
 
@@ -93,6 +93,6 @@ def test_others_are_told_all_that_is_missing_in_one_line(
     log = apt_get(machine, [tool.package for tool in tools.TOOLS])
     assert step(monkeypatch, user=1000) == 1
     [line] = capsys.readouterr().err.splitlines()
-    assert line.endswith("redis-server curl")
+    assert line.endswith("redis-server curl prometheus")
     assert "On Debian: apt-get install " in line
     assert not log.exists()

@@ -101,7 +101,7 @@ def _log_answer(scope: Scope, status: int, seconds: float, location: str) -> Non
     _access.log(level, "%s %d %.0f ms", request, status, 1000 * seconds)
     principal: Principal | None = scope["state"].get("principal")
     if principal is not None and principal.device_id is None and status < 400 and scope["method"] not in SAFE_METHODS:
-        _audit.info("%s (%s, %s) %s %s", principal.name, principal.key_id, principal.role, request, location)
+        _audit.info("%s (%s) %s %s", principal.key_id, principal.role, request, location)
 
 
 class BodyLimit:

@@ -61,7 +61,6 @@ class ListedSettings(BaseModel):
 class ListedSearch(PredictiveSearch):
     """Search by prediction over a list of published models with scores."""
 
-    min_validated_batches = 0
     baselines_count = False
     exhausted = "No other permitted model of the list can be better."
 
@@ -77,6 +76,8 @@ class ListedSearch(PredictiveSearch):
                 allowed="another algorithm, or space.published",
             )
         super().__init__(SurrogateSettings(**settings.model_dump(), audit_share=0.0), problem)
+        # A model that may be best is measured before it is an answer; a frontier is what was predicted.
+        self.min_validated_batches = 0 if problem.goal == Goal.BEST_WITHIN_LIMITS else 1
         self._accept = accept
         self._bits = BITS[format_of(problem.protocol)]
         genomes = list(space.enumerate())

@@ -110,7 +110,7 @@ def test_a_comparison_is_of_ones_own_targets(service: Service) -> None:
     problem(bob.get("/v1/comparison", params={"job": job["id"]}), 404)
     assert service.client("viewer", "mia").get("/v1/comparison", params={"target": target}).status_code == 200
     assert problem(ada.get("/v1/comparison"), 422)["field"] == "target"
-    problem(ada.get("/v1/comparison", params={"target": [f"tgt_{number}" for number in range(9)]}), 422)
+    problem(ada.get("/v1/comparison", params={"target": [f"tgt_{number}" for number in range(17)]}), 422)
     problem(ada.get("/v1/comparison", params={"target": "tgt_none"}), 404)
 
 

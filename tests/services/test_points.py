@@ -150,6 +150,7 @@ def test_columns_are_aligned_and_unknown_figures_missing() -> None:
     full |= {name: np.full(3, np.nan) for name in ("perplexity_low", "perplexity_high", "first_token_ms", "token_ms")}
     full |= {"latency_ms": np.array([1.0, np.nan, 2.0]), "latency_half_width_ms": np.full(3, np.nan)}
     full |= dict.fromkeys(("latency_low_ms", "latency_high_ms"), np.full(3, np.nan))
+    full |= dict.fromkeys(("first_token_half_width_ms", "token_half_width_ms"), np.full(3, np.nan))
     full |= {"number": np.array([0, 1, 2]), "group": np.array([5, 0, 1]), "marked": np.array([0, 1, 0])}
     data = encode({**header, "memory_bytes": None, "ids": ("a", "b", "c")}, full)
     assert len(data) % 8 == 0

@@ -280,7 +280,7 @@ def candidate_view(candidate: Candidate, baseline: Baseline | None) -> Candidate
         state=CandidateState(candidate.state),
         reason=reader.note(candidate.reason),
         versus_baseline=versus_baseline(candidate, baseline),
-        model=str((candidate.genome or {}).get(MODEL, "")),
+        model=str(document_of(candidate.genome).get(MODEL, "")),
     )
 
 
@@ -289,8 +289,8 @@ _DERIVED |= {"latency_low_ms", "latency_high_ms"}
 _AS_STORED = tuple(CandidateView.model_fields.keys() - _DERIVED)
 
 
-def predicted_of(stored: Document | None) -> Document:
-    """Returns a candidate's stored prediction; empty if the prediction is missing or unreadable."""
+def document_of(stored: Document | None) -> Document:
+    """Returns a stored document, such as a prediction or a genome; empty if it is missing or unreadable."""
     return stored if isinstance(stored, dict) else {}
 
 

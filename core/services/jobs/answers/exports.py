@@ -11,7 +11,7 @@ from edgefront.core.measurement.figures import FIGURES
 from edgefront.core.measurement.statistics import ends_ms
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
-from edgefront.core.services.jobs.answers.candidates import CandidateFilter, conditions_of, order_of, predicted_of
+from edgefront.core.services.jobs.answers.candidates import CandidateFilter, conditions_of, document_of, order_of
 from edgefront.core.services.jobs.comparison import baselines_of, versus_baseline
 from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.queries import lists
@@ -94,7 +94,7 @@ def export_rows(
         for candidate in lists.stream(session, conditions, order):
             versus = versus_baseline(candidate, baselines[candidate.target_id])
             row = {name: getattr(candidate, name, None) for name, _ in EXPORT_COLUMNS}
-            predicted = predicted_of(candidate.predicted)
+            predicted = document_of(candidate.predicted)
             row |= {name: predicted.get(field) for name, field in PREDICTED.items()}
             row["predicted_label"] = label_of(predicted) or None
             row |= {

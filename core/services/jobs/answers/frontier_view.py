@@ -13,7 +13,7 @@ from edgefront.core.search.pareto.frontier import Dominance
 from edgefront.core.search.pareto.options import OptionLimits
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
-from edgefront.core.services.jobs.answers.candidates import candidate_view, predicted_of
+from edgefront.core.services.jobs.answers.candidates import candidate_view, document_of
 from edgefront.core.services.jobs.answers.measured_models import option_of
 from edgefront.core.services.jobs.comparison import as_baseline, starts_from_model, summary_of
 from edgefront.core.services.jobs.frontier import point_of, points_of
@@ -89,7 +89,7 @@ def frontier_view(
         own_model=starts_from_model(request),
         note=reader.note("" if request is None else added_note(session, request, row)) or "",
         perplexity_of=perplexity_of(
-            {predicted_of(point.predicted).get("law") for point in (*shown, *beside)},
+            {document_of(point.predicted).get("law") for point in (*shown, *beside)},
             readable_law_of(session, job, request),
         ),
         epsilon=epsilon,

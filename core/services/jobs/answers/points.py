@@ -19,7 +19,7 @@ from edgefront.core.schemas.candidates import GROUPS, Group
 from edgefront.core.schemas.points import Axis, encode
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
-from edgefront.core.services.jobs.answers.candidates import predicted_of
+from edgefront.core.services.jobs.answers.candidates import document_of
 from edgefront.core.services.jobs.queries.lists import group_of
 from edgefront.core.services.quality.expected import label_of
 from edgefront.core.services.quality.trust import trained_of
@@ -166,7 +166,7 @@ def read(
         kept += session.execute(named)
     by_id |= {point.id: point for point in kept}
     points = sorted(by_id.values(), key=lambda point: point.number)
-    documents = [predicted_of(point.predicted) for point in points]
+    documents = [document_of(point.predicted) for point in points]
     header = {
         "job_id": job.id,
         "target_id": row.id,
@@ -190,7 +190,7 @@ _OF_PREDICTION = ("perplexity", "perplexity_low", "perplexity_high")
 
 
 def _columns(points: Sequence[MeasuredPoint]) -> dict[str, NDArray[np.generic]]:
-    predicted = [predicted_of(point.predicted) for point in points]
+    predicted = [document_of(point.predicted) for point in points]
     columns = {name: _floats([getattr(point, name) for point in points]) for name in _PLOTTED}
     ends = [ends_ms(point.latency_ms, point.latency_half_width_ms) for point in points]
     columns |= {f"latency_{name}_ms": _floats([pair[at] for pair in ends]) for at, name in enumerate(("low", "high"))}
