@@ -62,4 +62,3 @@ def log_to_stderr(form: LogFormat = "text", *, logger: str | None = None, level:
     configured.handlers[:] = [handler]
     configured.setLevel(level)
     configured.propagate = False
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # logs each connection

@@ -226,6 +226,7 @@ Send = Callable[[str, dict[str, Any]], None]
 
 _OUTBOX = "edgefront.outbox"
 _log = logging.getLogger(__name__)
+logging.getLogger("alembic").setLevel(logging.WARNING)  # logs each check of the schema
 
 
 def enqueue(session: Session, task: str, **arguments: Any) -> None:
