@@ -353,12 +353,8 @@ def _read_files() -> None:
             try:
                 os.environ[name] = Path(path).read_text(encoding="utf-8").strip()
             except OSError as error:
-                raise InvalidInput(
-                    f"{name}{FILE}: {path} cannot be read: {error.strerror or error}",
-                    field=name + FILE,
-                    value=path,
-                    allowed="a file that holds the value",
-                ) from None
+                message = f"{name}{FILE}: {path} cannot be read: {error.strerror or error}"
+                raise InvalidInput(message, field=name + FILE, value=path, allowed="a file with the value") from None
 
 
 def _check_names() -> None:
