@@ -5,8 +5,8 @@
 3. End the search at the first batch whose expected gain is below `least_gain`.
 
 A job for the best published model has one answer over all its targets, which search one after another. The search of a
-target only measures candidates that may beat the incumbent, the best model of the other targets. Candidates that are
-heavier than one far beyond the limits cannot.
+target only measures candidates that may beat the incumbent, the best model of the other targets. Candidates that a
+lighter one beyond the limits shows to be far beyond them cannot.
 """
 
 from __future__ import annotations
@@ -38,13 +38,16 @@ from edgefront.core.search.interface import (
     Proposal,
     ScoredCandidate,
     Snapshot,
+    objectives,
 )
 from edgefront.core.search.population_shapes import identity
 from edgefront.core.search.predictive_search import RISK_LEVEL, Candidates, PredictiveSearch, SurrogateSettings
 from edgefront.core.search.problem import Problem, beyond_limits
 
 FAR = 2.0
-"""Excess over the limits, as a factor, from which no heavier candidate is measured."""
+"""Excess over the limits, as a factor, from which no candidate is measured. A candidate exceeds them at least as many
+times more than a lighter one as it is heavier.
+"""
 
 
 class ListedSettings(BaseModel):
@@ -115,16 +118,24 @@ class ListedSearch(PredictiveSearch):
     def candidates(self, context: Context, rng: np.random.Generator | None = None) -> PoolCandidates:
         snapshot, incumbent = context.snapshot, context.snapshot.incumbent
         own = max((result.proxy for result in snapshot.in_bounds()), default=-math.inf)
-        far = beyond_limits(self._problem, snapshot, math.log(FAR))
-        far += [result for result in snapshot.results if result.state == CandidateState.INFEASIBLE]
-        too_heavy = [self._sizes[result.digest] for result in far]
+        beyond = beyond_limits(self._problem, snapshot)
+        _, latency_ms, memory_bytes = objectives(beyond).T
+        excess = self._problem.violation(latency_ms, memory_bytes, self._problem.times_of(beyond)).tolist()
+        lighter = [(self._sizes[result.digest], log) for result, log in zip(beyond, excess, strict=True)]
+        infeasible = [result for result in snapshot.results if result.state == CandidateState.INFEASIBLE]
+        lighter += [(self._sizes[result.digest], math.inf) for result in infeasible]
+
+        def is_far(size: NDArray[np.float64]) -> bool:
+            return any(
+                np.all(size >= less) and log + math.log((size / less).min()) > math.log(FAR) for less, log in lighter
+            )
 
         def may_win(model: ScoredCandidate) -> bool:
             """Whether the model may beat the incumbent. The same model and bits may be faster in another runtime."""
             if self._problem.goal != Goal.BEST_WITHIN_LIMITS:
                 return True
             digest, rank = model.architecture.digest, (model.proxy, self._bits)
-            if model.proxy <= own or any(np.all(self._sizes[digest] >= sizes) for sizes in too_heavy):
+            if model.proxy <= own or is_far(self._sizes[digest]):
                 return False
             return incumbent is None or rank > incumbent.rank or (rank, digest) == (incumbent.rank, incumbent.digest)
 
