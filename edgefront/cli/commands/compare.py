@@ -144,7 +144,8 @@ def frontier(
     views = [client.frontier(job, target=name, **asdict(limit), by=quality, dataset=data) for name in names]
 
     def show() -> None:
-        for view in views:
+        shown = [view for view in views if view.points or view.baseline] or views[:1]
+        for view in shown:
             session.out.print(frontier_table(view))
             if label := frontier_label(view):
                 session.say(label)
@@ -159,7 +160,9 @@ def frontier(
                 session.note(view.note)
             if view.by == "perplexity" and not view.trained:
                 session.note(f"no candidate is trained yet: edgefront train submit --frontier {view.job_id}")
-            elif view.by == "proxy":
-                session.note(f"proxy: {view.proxy_trust.sentence}")
+        for sentence in {view.proxy_trust.sentence: None for view in shown if view.by == "proxy"}:
+            session.note(f"proxy: {sentence}")
+        if empty := [view.target for view in views if view not in shown]:
+            session.note(f"on no frontier: {', '.join(empty)}")
 
     session.put(views[0] if target else views, show)
