@@ -115,7 +115,7 @@ def test_steered_from_the_command_line(pool: Running, tmp_path: Path) -> None:
     submitted = edgefront("train submit", str(file), home=pool.home, code=exits.OK)
     training = submitted.stdout.strip()
     assert f"edgefront train watch {training}" in submitted.stderr
-    with pytest.raises(Conflict, match="no result yet"):
+    with pytest.raises(Conflict, match="no result: wait"):
         pool.client.trainings.download(training, tmp_path)
     for event in pool.client.trainings.events(training, kinds=("metric",)):
         assert event.data["step"] == 1

@@ -182,7 +182,7 @@ def test_a_search_starts_from_my_model(
     )
     expect(problem).to_have_text("")
     seen.page.get_by_label("Latency at most (ms)").fill("60000")
-    expect(seen.page.locator("#estimate-says")).to_contain_text("for my model")
+    expect(seen.page.locator("#estimate-says")).to_contain_text("measure my model")
     job = start(seen.page, api)
     imported = api.post("/v1/models/import", json=example("huggingface_config")).json()
     assert (job["request"]["space"]["name"], job["request"]["space"]["model"]) == ("llama", imported["architecture"])
