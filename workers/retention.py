@@ -10,9 +10,10 @@ import argparse
 import logging
 import sys
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from sqlalchemy import select
+from sqlalchemy.orm import load_only
 
 from edgefront.core.common.errors import Conflict, NotFound
 from edgefront.core.common.processes.program import run_program
@@ -35,7 +36,7 @@ _log = logging.getLogger("edgefront.audit")
 class Expired(NamedTuple):
     """A job or training that is to be deleted."""
 
-    kind: str
+    kind: Literal["job", "training"]
     id: str
     owner: str
     ended_at: datetime
@@ -49,14 +50,15 @@ def expired(database: Database, settings: Settings) -> list[Expired]:
     keep = settings.retention
     with database.read() as session:
         now = database.now(session)
-        old = [
-            Expired("job", job_id, owner, ended_at)
-            for job_id, owner, ended_at in session.execute(
-                select(Job.id, Job.owner, Job.finished_at).order_by(Job.finished_at)
-            )
-            if ended_at is not None and keep.jobs_days is not None and ended_at < now - timedelta(days=keep.jobs_days)
-        ]
-        every = list(session.scalars(select(Training).order_by(Training.finished_at)))
+        old = list[Expired]()
+        if keep.jobs_days is not None:
+            ended_before = Job.finished_at < now - timedelta(days=keep.jobs_days)
+            jobs_of = select(Job.id, Job.owner, Job.finished_at).where(ended_before).order_by(Job.finished_at)
+            old = [
+                Expired("job", id_, owner, ended_at) for id_, owner, ended_at in session.execute(jobs_of) if ended_at
+            ]
+        read = load_only(Training.owner, Training.finished_at, Training.request)
+        every = list(session.scalars(select(Training).options(read).order_by(Training.finished_at)))
         needed = {start_of(training) for training in every if training.finished_at is None}
         ended = [
             Expired("training", training.id, training.owner, training.finished_at)

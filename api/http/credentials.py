@@ -36,7 +36,6 @@ REMEMBERED_S = 60.0
 IDLE_S = 5.0
 """Seconds without requests after which checks pause until the next request."""
 MAX_REMEMBERED = 20_000
-_NEVER = datetime.max.replace(tzinfo=timezone.utc)
 
 _log = logging.getLogger("edgefront.api")
 
@@ -89,8 +88,7 @@ class Credentials:
     def last_known(self, credential: Credential) -> Principal | None:
         """Returns the latest principal even if it may be revoked by now; for use while the database is unavailable."""
         principal, _ = self._remembered.get(credential, (None, 0.0))
-        is_over = principal is None or (principal.expires_at or _NEVER) <= datetime.now(timezone.utc)
-        return None if is_over else principal
+        return principal if principal is not None and self._lasts_s(principal) > 0 else None
 
     async def resolve(self, credential: Credential) -> Principal:
         """Returns the principal. Raises `Unauthenticated` for an unknown secret, `Unavailable` without database."""

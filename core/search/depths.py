@@ -59,8 +59,8 @@ def next_depths(
     unless the goal is the best model within limits. Empty when the search has converged or `most` depths are measured.
     """
     if problem.goal != Goal.BEST_WITHIN_LIMITS:
-        known = {depth.blocks for depth in measured}
-        return [model for model in stock if len(model.blocks) not in known]
+        measured_blocks = {depth.blocks for depth in measured}
+        return [model for model in stock if len(model.blocks) not in measured_blocks]
     if not measured:
         return [stock[index] for index in sorted({0, min(SECOND, len(stock) - 1)})]
     between, guess = _bracket(measured, stock, problem)

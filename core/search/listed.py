@@ -79,7 +79,7 @@ class ListedSearch(PredictiveSearch):
                 allowed="another algorithm, or space.published",
             )
         super().__init__(SurrogateSettings(**settings.model_dump(), audit_share=0.0), problem)
-        # A model that may be best is measured before it is an answer; a frontier is what was predicted.
+        # A recommended model is always measured. A frontier needs a batch that confirms the predictions.
         self.min_validated_batches = 0 if problem.goal == Goal.BEST_WITHIN_LIMITS else 1
         self._accept = accept
         self._bits = BITS[format_of(problem.protocol)]
@@ -213,8 +213,8 @@ class PoolCandidates(Candidates):
 
 
 def _with_results_of(context: Context, pool: Sequence[ScoredCandidate]) -> Context:
-    known = {candidate.architecture.digest for candidate in pool}
-    results = tuple(result for result in context.snapshot.results if result.digest in known)
+    digests = {candidate.architecture.digest for candidate in pool}
+    results = tuple(result for result in context.snapshot.results if result.digest in digests)
     return replace(context, snapshot=replace(context.snapshot, results=results))
 
 

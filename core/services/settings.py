@@ -112,9 +112,9 @@ class HttpSettings(_Group):
     @field_validator("trusted_proxies")
     @classmethod
     def _addresses(cls, proxies: str) -> str:
-        for proxy in filter(None, proxies.split(",")):
+        for proxy in cls.model_construct(trusted_proxies=proxies).proxies:
             try:
-                ip_network(proxy.strip(), strict=False)
+                ip_network(proxy, strict=False)
             except ValueError as error:
                 raise InvalidInput(f"{error}", allowed="addresses or networks, separated by commas") from None
         return proxies
@@ -130,7 +130,7 @@ class HttpSettings(_Group):
     @property
     def proxies(self) -> tuple[str, ...]:
         """Addresses and networks of trusted proxies."""
-        return tuple(filter(None, (part.strip() for part in self.trusted_proxies.split(","))))
+        return tuple(filter(None, map(str.strip, self.trusted_proxies.split(","))))
 
     @property
     def root_path(self) -> str:
@@ -149,7 +149,7 @@ class RetentionSettings(_Group):
     trainings_days: float | None = Field(default=None, gt=0)
     """Days after its end for which a training is kept, with its checkpoints and result."""
     trainings_bytes: int | None = Field(default=None, ge=1)
-    """Maximum total size of the files of all trainings. Beyond, those that ended first are deleted."""
+    """Maximum total size of the files of all trainings. Above it, the trainings that ended first are deleted."""
 
 
 class DataSettings(_Group):
@@ -359,11 +359,11 @@ def _read_files() -> None:
 
 def _check_names() -> None:
     """Raises `InvalidInput` for a variable `EDGEFRONT_…` that nothing reads, with the nearest names that are read."""
-    known = [*_names(), *(PREFIX + name for name in _READ_ELSEWHERE)]
+    names = [*_names(), *(PREFIX + name for name in _READ_ELSEWHERE)]
     for name in os.environ:
         is_ours = name.upper().startswith(PREFIX) and not _READ_BY_OTHERS.match(f"{name.upper()}={os.environ[name]}")
-        if is_ours and name.upper() not in known:
-            raise InvalidInput(f"{name} is not a setting; {existing(name, known)}", field=name)
+        if is_ours and name.upper() not in names:
+            raise InvalidInput(f"{name} is not a setting; {existing(name, names)}", field=name)
 
 
 _READ_ELSEWHERE = (
@@ -373,7 +373,7 @@ _READ_ELSEWHERE = (
     *("AGENT_TARGET", "TRAINER_QUEUES"),
 )
 _READ_BY_OTHERS = re.compile(rf"{PREFIX}(PROXY_|TEST_|.*SERVICE_(HOST|PORT)|.*PORT_\d+_|.*PORT=\w+://)")
-"""Variables of the proxy, of tests, and those that Kubernetes sets for services named `edgefront…`."""
+"""Variables of the proxy and of tests, and variables of Kubernetes for services named `edgefront…`."""
 
 _GROUPS: dict[str, type[_Group]] = {
     name: field.annotation

@@ -212,12 +212,12 @@ def _scripts() -> ScriptDirectory:
 
 
 def _check_revision(connection: Connection) -> None:
-    known = {script.revision for script in _scripts().walk_revisions()}
+    revisions = {script.revision for script in _scripts().walk_revisions()}
     for revision in MigrationContext.configure(connection).get_current_heads():
-        if revision not in known:
+        if revision not in revisions:
             raise Conflict(
                 f"another release made this database: its schema {revision} is unknown to this release "
-                f"({', '.join(sorted(known))}); run that release, or use another database"
+                f"({', '.join(sorted(revisions))}); run that release, or use another database"
             )
 
 
@@ -353,12 +353,12 @@ class Database:
     def check_schema(self) -> None:
         """Raises `Unavailable` if the schema is not exactly that of this release."""
         with unavailable_when_away(), self._reading.connect() as connection:
-            found = MigrationContext.configure(connection).get_current_heads()
+            heads = MigrationContext.configure(connection).get_current_heads()
         needed = _scripts().get_heads()
         self._checked_at = -math.inf
-        if set(found) != set(needed):
+        if set(heads) != set(needed):
             raise Unavailable(
-                f"the database has the schema {', '.join(found) or 'of no release'}, and this release needs "
+                f"the database has the schema {', '.join(heads) or 'of no release'}, and this release needs "
                 f"{', '.join(needed)}: run `python -m edgefront.api.setup FOLDER` of the newer release, then the same "
                 "release in every process",
                 retry_after_s=10,

@@ -10,7 +10,7 @@ from pathlib import Path
 from edgefront.core.common.errors import Conflict, EdgefrontError, InvalidInput, NotFound
 from edgefront.core.common.files import refusing_full_disk
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.trainings.folder import files_in
+from edgefront.core.services.trainings.folder import files_in, folder_bytes
 from edgefront.core.store.database import parse_url
 from edgefront.embedded.service import locked_home
 
@@ -51,7 +51,7 @@ def back_up(settings: Settings, folder: Path) -> int:
         draft.rename(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    return sum(path.stat().st_size for path in files_in(folder))
+    return folder_bytes(folder)
 
 
 def restore(settings: Settings, folder: Path) -> int:
@@ -75,7 +75,7 @@ def restore(settings: Settings, folder: Path) -> int:
         draft = database.with_name(f".{database.name}.part")
         shutil.copy2(copied, draft)
         draft.rename(database)
-    return sum(path.stat().st_size for path in files_in(folder))
+    return folder_bytes(folder)
 
 
 def _database_file(settings: Settings) -> Path:

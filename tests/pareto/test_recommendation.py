@@ -78,8 +78,8 @@ def test_the_surest_is_the_answer_among_those_that_are_within_for_sure() -> None
     sure = replace(option("sure", 30.0), conditions="measured with 2 threads (idle)")
     answer = recommend([near, sure, stock], LIMITS, "quality_law")
     assert (answer.best, answer.surest) == (near, sure)
-    told = "Surely within: 5 layers × 320, predicted perplexity 30.0 ± 0.6, 40.0 ± 0.4 ms, 200.0 ± 1.0 MB"
-    assert answer.sentence.endswith(f"{told}, measured with 2 threads.")
+    surely = "Surely within: 5 layers × 320, predicted perplexity 30.0 ± 0.6, 40.0 ± 0.4 ms, 200.0 ± 1.0 MB"
+    assert answer.sentence.endswith(f"{surely}, measured with 2 threads.")
     # One that is not better than the stock model for sure gives way to it here, too.
     alike = recommend([near, option("sure", 33.8), stock], LIMITS, "quality_law")
     assert alike.surest is stock

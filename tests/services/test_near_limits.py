@@ -128,10 +128,10 @@ def board(service: Service, measure: Any = None, device_class: str = CLASS) -> S
 
 
 @pytest.mark.parametrize(
-    ("slower", "told"), [(1.07, "43 ± 3 ms a further token, one launch, at the limit"), (1.4, "40 % beyond")]
+    ("slower", "words"), [(1.07, "43 ± 3 ms a further token, one launch, at the limit"), (1.4, "40 % beyond")]
 )
 def test_a_model_just_beyond_the_limit_gets_a_second_launch_and_may_be_the_answer(
-    service: Service, slower: float, told: str
+    service: Service, slower: float, words: str
 ) -> None:
     limit = {"token_ms": 40.0, "memory_mb": 1500.0}
     true = service.chosen(service.finish(board(service), choosing([{"device_class": CLASS, "limits": limit}])))
@@ -150,7 +150,7 @@ def test_a_model_just_beyond_the_limit_gets_a_second_launch_and_may_be_the_answe
     assert view.recommended is not None
     assert view.recommended.model != best.model
     assert f"{best.model} f32 onnxruntime: " in view.sentence
-    assert told in view.sentence
+    assert words in view.sentence
     other = board(service, disturbed, "third board")
     again = service.chosen(service.finish(other, choosing([{"device_class": "third board", "limits": limit}])))
     assert again.recommended is not None

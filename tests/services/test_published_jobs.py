@@ -106,14 +106,14 @@ def test_the_highest_score_within_limits_over_all_formats(service: Service, boar
     fit, scored, unscored = map(int, counted.groups())
     assert (fit, unscored) == (scored + unscored, len(view.unscored))
     assert (view.surest, "urely within" in view.sentence) == (best, False)
-    told = {target.id: target.answer for target in job.targets if target.answer}
+    answers = {target.id: target.answer for target in job.targets if target.answer}
     time = f"{Estimate.plus_minus(best.candidate.token_ms, best.candidate.token_half_width_ms)} ms a token"
-    assert told.pop(best.target_id) == f"{best.model} {best.weights}, {time}, HellaSwag {best.score:g}"
-    assert len(told) == len(job.targets) - 1
+    assert answers.pop(best.target_id) == f"{best.model} {best.weights}, {time}, HellaSwag {best.score:g}"
+    assert len(answers) == len(job.targets) - 1
     limits = "1500 MB and 40 ms a further token"
     assert all(
         re.match(f"(within {limits}, but not better|not within {limits}): \\d+ models?$|nothing was measured: no", why)
-        for why in told.values()
+        for why in answers.values()
     )
     (command,) = view.commands
     assert command.startswith(f"edgefront model get {best.model} ")

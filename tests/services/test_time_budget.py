@@ -22,7 +22,7 @@ from edgefront.core.store.tables import Candidate, Launch, Target
 def on_slow_device(
     service: Service, asked: JobRequest, seconds: Callable[[int], float], agent: SimulatedAgent | None = None
 ) -> tuple[JobView, list[float]]:
-    """Runs a job on a device whose clock is what its launches take, by their FLOPs; when each one began."""
+    """Runs a job on a device whose clock adds the launches' times, by their FLOPs. Returns each launch's start."""
     agent, spent, began = agent or SimulatedAgent(service.database, by_work), 0.0, list[float]()
     job = service.submit(asked)
     while service.get(job.id).state == "running" and (items := agent.lease(1).items):

@@ -106,7 +106,7 @@ def seconds_left(
 
 
 LATER = 1
-"""Expected number of launches of a target after the first of those that share one answer."""
+"""Expected number of launches of each later target, if targets share one answer."""
 
 
 def remaining_launches(request: JobRequest | None, target: Target, live: int, leads: bool = True) -> int | None:

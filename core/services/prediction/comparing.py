@@ -156,8 +156,8 @@ def _measured(session: Session, each: _JobTarget, digests: Sequence[str]) -> dic
     )
     for row in session.scalars(of_target.order_by(Candidate.number)):  # a search candidate replaces a baseline
         standings = each.limits.standings(option_of(candidate_view(row, None), None, "", None, row.id))
-        known = {"candidate_id": row.id, "on_frontier": row.on_frontier, "standings": standings}
-        entries[row.digest] = _entry(row, row.latency_half_width_ms, each.limits.pace, **known)
+        measured = {"candidate_id": row.id, "on_frontier": row.on_frontier, "standings": standings}
+        entries[row.digest] = _entry(row, row.latency_half_width_ms, each.limits.pace, **measured)
     return entries
 
 

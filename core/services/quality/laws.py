@@ -211,9 +211,9 @@ def refined_row(session: Session, owner: str, name: str, trainings: Collection[s
     if not trainings:
         return None
     query = select(OwnerLaw).where(OwnerLaw.owner == owner, OwnerLaw.base == name)
-    wanted = set(trainings)
+    training_ids = set(trainings)
     rows = session.scalars(query.order_by(OwnerLaw.updated_at.desc(), OwnerLaw.name))
-    taught = [(len(wanted.intersection(each["training_id"] for each in row.left_out)), row) for row in rows]
+    taught = [(len(training_ids.intersection(each["training_id"] for each in row.left_out)), row) for row in rows]
     most, row = max(taught, key=itemgetter(0), default=(0, None))
     return row if most else None
 

@@ -93,16 +93,18 @@ def tail(path: Path, lines: int) -> str:
     return last.replace("\0", "\ufffd")
 
 
+def folder_bytes(folder: Path) -> int:
+    """Total size of the files below a folder, bytes."""
+    total = 0
+    for path in files_in(folder):
+        with suppress(FileNotFoundError):  # a replaced checkpoint
+            total += path.stat().st_size
+    return total
+
+
 def stored_bytes(settings: Settings, training_ids: Iterable[str]) -> int:
     """Total size of the files of these trainings, bytes. Reads folders, so callers should not hold a transaction."""
-    total = 0
-    for id_ in training_ids:
-        for path in files_in(training_folder(settings, id_)):
-            try:
-                total += path.stat().st_size
-            except FileNotFoundError:  # a replaced checkpoint
-                continue
-    return total
+    return sum(folder_bytes(training_folder(settings, id_)) for id_ in training_ids)
 
 
 def check_stored(database: Database, owner: str, settings: Settings, added: int = 0) -> None:

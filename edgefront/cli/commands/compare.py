@@ -44,8 +44,12 @@ def compare(
     client = session.client
     comparison = client.compare([target_id for text in targets for target_id in _target_ids(session, text)])
     if everywhere:
-        everyone = [one for one in comparison.architectures if all(each and not each.predicted for each in one.entries)]
-        comparison = comparison.model_copy(update={"architectures": tuple(everyone)})
+        shared = tuple(
+            model
+            for model in comparison.architectures
+            if all(entry is not None and not entry.predicted for entry in model.entries)
+        )
+        comparison = comparison.model_copy(update={"architectures": shared})
 
     def show() -> None:
         numbers: tuple[str, ...] = ("shared", "latency", "memory")

@@ -88,10 +88,10 @@ def best_perplexity(item: TrainingView) -> tuple[str, ...]:
     """Returns the split and a training's perplexity on it, from the final evaluation, else from the latest validation;
     empty without a perplexity.
     """
-    found = {score.split: score.value for score in item.evaluations if score.metric == "perplexity"}
+    perplexities = {score.split: score.value for score in item.evaluations if score.metric == "perplexity"}
     latest = item.last_metric.valid_perplexity if item.last_metric else None
-    known = {"test": found.get("test"), "validation": found.get("valid", latest)}
-    return next(((split, _number(value)) for split, value in known.items() if value is not None), ())
+    by_split = {"test": perplexities.get("test"), "validation": perplexities.get("valid", latest)}
+    return next(((split, _number(value)) for split, value in by_split.items() if value is not None), ())
 
 
 def watch(read: Callable[[str], TrainingView], ids: Sequence[str], console: Console) -> list[TrainingView]:
